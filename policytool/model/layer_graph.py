@@ -6,7 +6,8 @@ and the chains of sequential models.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
 from policytool.model.calls import call_tensors, layer_entries, model_calls, tensors
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
     from policytool.support.text.jsontext import Json
+
+
+_MOST_SOURCES: Final = 64
+"""The maximum number of layers before an operation, which keeps the time for a chain linear."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +82,28 @@ def graphs(placed: Placed, entries: Mapping[Address, int], *, keras3: bool) -> d
         for index, site in enumerate(placed.sites)
         if site.is_model and site.class_name in MODEL_CLASSES
     }
+
+
+def connections(graphs: Iterable[Graph]) -> dict[int, tuple[int, ...]]:
+    """
+    Return, for the site of each layer, the sites of the layers whose outputs it uses, in all models
+    that call it. An operation of Keras 3 stands for the layers before it.
+    """
+    pairs: list[tuple[int, int]] = []
+    for graph in graphs:
+        sources: dict[str, tuple[int, ...]] = {}
+        for node in graph.nodes.values():
+            if node.site is not None:
+                sources[node.name] = (node.site,)
+        for node in graph.nodes.values():
+            inputs = dict.fromkeys(
+                source for parent in node.parents for source in sources.get(parent, ())
+            )
+            if node.site is None:
+                sources[node.name] = tuple(islice(inputs, _MOST_SOURCES))
+            else:
+                pairs += ((node.site, source) for source in inputs)
+    return {site: tuple(dict.fromkeys(inputs)) for site, inputs in group_pairs(pairs).items()}
 
 
 def _chain(index: int, placed: Placed, entries: Mapping[Address, int]) -> list[int]:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from policytool.formats.document import Address
 from policytool.model import compatibility, custom_classes
-from policytool.model.layer_graph import graphs
+from policytool.model.layer_graph import connections, graphs
 from policytool.model.tree import INPUT_CLASS, Unspelled, layer_objects
 from policytool.model.tree.layer_objects import entries_of
 from policytool.releases import dtypes, generations, policy
@@ -116,11 +116,12 @@ class LoadedModel:
 
     @cached_property
     def sized_model(self) -> Model:
-        """The model with the output shape and the number of parameters of each layer."""
-        stored = self.stored
+        """The model with the output shape, the parameters and the inputs of each layer."""
+        stored, inputs = self.stored, connections(self.graphs.values())
         layers = tuple(
             replace(
                 layer,
+                inputs=tuple(self.layers[source].path for source in inputs.get(index, ())),
                 output_shape=stored.shapes.output(index),
                 created_parameters=None if layer.variables else stored.parameters(index),
             )

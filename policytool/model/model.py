@@ -123,6 +123,9 @@ class Layer:
     unknown, and for a layer with stored variables.
     """
 
+    inputs: tuple[str, ...] = ()
+    """The paths of the layers whose outputs it uses; only ``inspect`` computes them."""
+
     output_shape: tuple[int | None, ...] | None = None
     """
     The shape of the output, or of the first of several outputs; None if it is unknown.

@@ -252,7 +252,33 @@ class Profile(NamedTuple):
     limit_text: str
 
 
-Chart = Bars | Curves | Profile | Spreads
+class Node(NamedTuple):
+    """A layer in a graph, or a block of layers that readers open and fold."""
+
+    label: str
+    text: str
+    """A short text below the label, such as a dtype, so that the meaning does not need colour."""
+
+    tone: Tone = Tone.PLAIN
+    parent: int | None = None
+    """The index of the block that contains it, which is before it."""
+
+    details: tuple[Fact, ...] = ()
+
+
+class Graph(NamedTuple):
+    """A picture of layers with their connections."""
+
+    title: str
+    nodes: tuple[Node, ...]
+    edges: tuple[tuple[int, int], ...]
+    """Indices of nodes: from the layer with the output to the layer that uses it."""
+
+    legend: tuple[Sentence, ...] = ()
+    """The meaning of each colour."""
+
+
+Chart = Bars | Curves | Profile | Spreads | Graph
 
 
 class Section(NamedTuple):

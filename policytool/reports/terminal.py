@@ -23,6 +23,7 @@ from policytool.reports.page import (
     Command,
     Curves,
     Facts,
+    Graph,
     Listing,
     Notes,
     Profile,
@@ -311,7 +312,7 @@ def _block(block: Block, view: View) -> list[str]:
         case Section():
             title = view.paint(view.printable(block.title), Tone.TITLE)
             return [title, *_group(block.blocks, view)]
-        case Bars() | Curves() | Profile() | Spreads():
+        case Bars() | Curves() | Graph() | Profile() | Spreads():
             return []
 
 

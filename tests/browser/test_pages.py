@@ -161,6 +161,20 @@ def test_keyboard_reaches_every_control(show: Any) -> None:
     assert reached[-1] == "div"
 
 
+def test_graph_is_searched_and_opened_with_the_keyboard(show: Any) -> None:
+    """The page draws each layer, a search marks layers, and Enter shows the details of one."""
+    driver = show("hostile graph")
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".node")) == len(HOSTILE)
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".edge")) == len(HOSTILE) - 1
+    driver.find_element(By.CSS_SELECTOR, ".graph input").send_keys("float16")
+    assert driver.find_element(By.CSS_SELECTOR, ".graph output").text == "3 found"
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".node.match")) == 3
+    driver.find_element(By.CSS_SELECTOR, ".view").send_keys(Keys.TAB)
+    driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert clean(HOSTILE[2]) in driver.find_element(By.CSS_SELECTOR, ".graph .details").text
+
+
 def test_themes_differ_and_print_is_light(show: Any) -> None:
     """Dark follows the system; paper is white, without controls."""
     backgrounds = {

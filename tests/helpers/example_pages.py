@@ -77,6 +77,16 @@ def model(path: str, layers: Sequence[Layer]) -> Model:
     return Model(path=path, format="h5", generation="keras3", writer=Writer(), layers=tuple(layers))
 
 
+def hostile_graph() -> SelectedInspection:
+    """Return a chain of layers with hostile names, which has a graph."""
+    paths = [f"net/{name.replace('/', '~1')}" for name in HOSTILE]
+    layers = [
+        replace(layer(path, dtype), name=path[4:], inputs=tuple(paths[max(0, at - 1) : at]))
+        for at, (path, dtype) in enumerate(zip(paths, ["float32", "float16"] * 4, strict=False))
+    ]
+    return whole(model("graph.h5", [layer("net"), *layers]))
+
+
 def hostile_model() -> SelectedInspection:
     """Return a model whose path and layers have hostile names."""
     names = [name.replace("/", "~1") for name in HOSTILE]
@@ -154,6 +164,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "hostile": lambda: html(REPORTERS).render(hostile_model(), View()),
     "hostile check": lambda: html(CHECK_REPORTERS).render(example_checks.CASES["hostile"], View()),
     "hostile tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["hostile"], View()),
+    "hostile graph": lambda: html(REPORTERS).render(hostile_graph(), View()),
     "long": lambda: html(REPORTERS).render(long_model(), View()),
     "empty": lambda: html(REPORTERS).render(
         inspection.select(inspection.collect([]), inspection.Selection()), View()

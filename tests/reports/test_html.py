@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,9 @@ from policytool.commands.diff import try_diff
 from policytool.reports import View, html
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
+from policytool.reports.html.graph_layout import graph_data, grid
 from policytool.reports.inspection import REPORTERS
+from policytool.reports.inspection._layer_graph import LayerMark, layer_graph
 from policytool.reports.layout import clean
 from policytool.reports.page import (
     Bar,
@@ -203,6 +207,33 @@ def test_histograms_and_ranges_share_an_axis() -> None:
     assert one.normal[0] == pytest.approx(4 * unit, abs=0.1)
     assert one.path.startswith(f"M{2 * unit:.1f} ")
     assert f"v-{drawn.row / 2:.1f}" in one.path
+
+
+def test_edges_that_skip_rows_have_lanes() -> None:
+    """A branch and its shortcut do not share a lane; a cycle ends; a chain stays in one lane."""
+    drawn = grid([0, 1, 2, 3], [(0, 1), (1, 2), (0, 2), (2, 3)])
+    assert drawn.rows == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert drawn.lanes == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert drawn.edges == {(0, 2): 1}
+    assert grid([0, 1], [(0, 1), (1, 0)]).rows == {0: 0, 1: 0}
+    assert grid([4, 7], []).rows == {4: 0, 7: 1}
+
+
+def test_graph_has_blocks_and_connections() -> None:
+    """Neighbors whose names begin alike are a block, and edges end at their layers."""
+    paths = ["net/in", *(f"net/block1_{letter}" for letter in "abcd"), "net/out"]
+    layers = [
+        replace(example_pages.layer(path), name=path[4:], inputs=tuple(paths[max(0, at - 1) : at]))
+        for at, path in enumerate(paths)
+    ]
+    drawn = layer_graph(
+        "", [example_pages.layer("net"), *layers], lambda layer: LayerMark(text=layer.path[-1])
+    )
+    assert drawn is not None
+    assert [node.label for node in drawn.nodes if node.parent is None] == ["in", "block1", "out"]
+    assert drawn.edges == ((0, 2), (2, 3), (3, 4), (4, 5), (5, 6))
+    places = json.loads(graph_data(drawn))
+    assert [node[4] for node in places["nodes"]] == [0, 1, 0, 1, 2, 3, 2]
 
 
 def test_measurements_are_no_choices() -> None:

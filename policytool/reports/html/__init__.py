@@ -25,6 +25,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from policytool.reports import layout
+from policytool.reports.html.graph_layout import graph_data
 from policytool.reports.layout import escape_unprintable
 from policytool.reports.page import INDEX, Cell, Chart, Page, Tone, Verdict
 from policytool.support.project import VERSION
@@ -504,6 +505,7 @@ def _environment() -> Environment:
         curves=curves,
         spreads=spreads,
         bars=bars,
+        graph=graph_data,
         profile=profile,
     )
     return environment

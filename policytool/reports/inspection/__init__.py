@@ -22,8 +22,11 @@ from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT, EXPORTERS
 from policytool.reports import layout
+from policytool.reports.fields import table_cells, table_columns
 from policytool.reports.inspection._layer_tree import has_only_weights, layer_table
 from policytool.reports.inspection.fields import (
+    COMPUTE,
+    LAYER_TABLE,
     REPORT,
     ROW_COLUMNS,
     dtype_words,
@@ -38,6 +41,7 @@ from policytool.reports.page import (
     Command,
     Fact,
     Facts,
+    Graph,
     Notes,
     Page,
     Sentence,
@@ -224,6 +228,8 @@ def _model(
     yield Facts(facts=tuple(facts))
     if view.is_searchable:
         yield from charts(layers)
+        if drawing := _graph(layers):
+            yield drawing
     if layers:
         yield layer_table(
             layers,
@@ -498,6 +504,27 @@ def charts(layers: Sequence[Layer]) -> Iterator[Bars]:
         yield _chart("Stored bytes by dtype", stored, bytes_words)
 
 
+def _graph(layers: Sequence[Layer]) -> Graph | None:
+    """Return the graph of the layers, coloured by compute dtype, if their connections are known."""
+    from policytool.reports.inspection import _layer_graph  # only HTML needs it
+
+    def mark(layer: Layer) -> _layer_graph.LayerMark:
+        cells = table_cells(_SHOWN_FIELDS, layer)
+        compute = cells[_SHOWN_FIELDS.index(COMPUTE)]
+        details = zip(table_columns(_SHOWN_FIELDS), cells, strict=True)
+        return _layer_graph.LayerMark(
+            text=compute.text,
+            tone=compute.tone,
+            details=tuple(
+                Fact(label=column.title, text=cell.text) for column, cell in details if cell.text
+            ),
+        )
+
+    return _layer_graph.layer_graph(
+        "Layers by compute dtype, from input to output", layers, mark, _LEGEND
+    )
+
+
 def _chart(title: str, amounts: Mapping[str, int], words: Callable[[int], str]) -> Bars:
     return Bars(
         title=title,
@@ -512,6 +539,17 @@ def _chart(title: str, amounts: Mapping[str, int], words: Callable[[int], str]) 
         ),
     )
 
+
+_SHOWN_FIELDS: Final = LAYER_TABLE[1:]
+"""The fields that the graph shows of a selected layer, in addition to its path."""
+
+_LEGEND: Final = (
+    Sentence(text="float32, or the dtype of the inputs"),
+    Sentence(text="16 bits with variables in another dtype (mixed)", tone=Tone.MIXED),
+    Sentence(text="16 bits", tone=Tone.HALF),
+    Sentence(text="dtype not in the file", tone=Tone.DIM),
+)
+"""The colours of layers in the graph."""
 
 REPORTERS: Final[tuple[Reporter[SelectedInspection], ...]] = (
     *reporters_for_people(page, "policytool inspect"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHORT: Final = 24
 """Up to so many layers, each has a row of its own: they fit a terminal's height."""
 
-_RUN: Final = 4
+LEAST_RUN: Final = 4
 """Neighbours whose names begin alike that make a block."""
 
 _PART: Final = re.compile(r"(?<![^\W_])[^\W_]++(?=[_.-])")
@@ -208,7 +208,7 @@ def _blocks(nodes: Sequence[_Node], level: int) -> Iterator[Sequence[_Node]]:
     starts = [index for index, node in enumerate(nodes) if node.depth <= depth]
     ends = [*starts[1:], len(nodes)]
     prefixes = [
-        _prefix(nodes[start].parts[-1], level) if end - start == 1 else ""
+        block_prefix(nodes[start].parts[-1], level) if end - start == 1 else ""
         for start, end in zip(starts, ends, strict=True)
     ]
     runs = Counter(
@@ -222,12 +222,12 @@ def _blocks(nodes: Sequence[_Node], level: int) -> Iterator[Sequence[_Node]]:
         prefix = prefixes[position]
         if prefix and runs[prefix] == 1:
             length = sum(1 for _ in takewhile(prefix.__eq__, prefixes[position:]))
-            last += length - 1 if length >= _RUN else 0
+            last += length - 1 if length >= LEAST_RUN else 0
         yield nodes[starts[position] : ends[last]]
         position = last + 1
 
 
-def _prefix(name: str, level: int) -> str:
+def block_prefix(name: str, level: int) -> str:
     """
     Return the beginning of a name up to and including a part with a number: the first such part, or
     the one at index ``level``; empty if there is none.
@@ -247,7 +247,7 @@ def _is_run(block: Sequence[_Node]) -> bool:
 def _block_name(block: Sequence[_Node], level: int) -> str:
     """Return the name of a block: the name of its layer, or the common prefix of its names."""
     name = block[0].parts[-1]
-    return _prefix(name, level) if _is_run(block) else name
+    return block_prefix(name, level) if _is_run(block) else name
 
 
 def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:

@@ -261,6 +261,18 @@ _OUTPUT_SHAPE: Final[Field[Layer]] = Field(
 SIZES: Final = frozenset({PARAMETERS.name, _OUTPUT_SHAPE.name})
 """The columns that grow from block to block of a model."""
 
+COMPUTE: Final[Field[Layer]] = Field(
+    "compute_dtype",
+    nullable(DTYPE),
+    "The compute dtype of the policy; null if unknown.",
+    column=Column(title="compute"),
+    cell=lambda layer: Cell(
+        text=dtype_words(layer, layer.compute_dtype),
+        tone=_dtypes_tone(layer) if layer.compute_dtype else Tone.DIM,
+    ),
+    condition="always",
+)
+
 LAYER: Final[Record[Layer]] = Record(
     "layer",
     (
@@ -285,17 +297,7 @@ LAYER: Final[Record[Layer]] = Record(
             cell=_policy_cell,
             condition="if the terminal is wide enough",
         ),
-        Field(
-            "compute_dtype",
-            nullable(DTYPE),
-            "The compute dtype of the policy; null if unknown.",
-            column=Column(title="compute"),
-            cell=lambda layer: Cell(
-                text=dtype_words(layer, layer.compute_dtype),
-                tone=_dtypes_tone(layer) if layer.compute_dtype else Tone.DIM,
-            ),
-            condition="always",
-        ),
+        COMPUTE,
         Field(
             "variable_dtype",
             nullable(DTYPE),
@@ -331,6 +333,12 @@ LAYER: Final[Record[Layer]] = Record(
         ),
         TRACED,
         Field("traced_ops", _OPS, _OPS_TEXT),
+        Field(
+            "inputs",
+            items(TEXT, uniqueItems=True),
+            "The paths of the layers whose outputs the layer uses, which are the connections of "
+            "the graph.",
+        ),
         PARAMETERS,
         _OUTPUT_SHAPE,
         Field("variables", items(VARIABLE), "The stored variables."),
