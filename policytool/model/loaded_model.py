@@ -98,20 +98,18 @@ class LoadedModel:
 
     def _executed_code(self) -> tuple[str, ...]:
         """
-        Return a clause for each layer with code in the file that runs when the model is loaded, or
-        with a reference to a harmful function.
-
-        The search is slow. It runs only if a verdict is unknown, because such code always makes one
-        unknown.
+        Return a clause for each place in the file with code that runs when the model is loaded, or
+        with a reference to a harmful function. The search is slow, and runs only for few models.
         """
-        if self.loaders and not any(verdict.doubts for verdict in self.loaders):
+        if not (self.traits.contains_code or self.traits.harmful_references):
             return ()
         from policytool.model.hazards import Harm  # loads lists that few models need
 
         return tuple(
-            f"{self.layers[hazard.site].path} {hazard.what}"
+            f"{self.layers[hazard.site].path if hazard.site is not None else 'a config'} "
+            f"{hazard.what}"
             for hazard in self.hazards
-            if hazard.harm in {Harm.CODE, Harm.NAMED} and hazard.site is not None
+            if hazard.harm in {Harm.CODE, Harm.NAMED}
         )
 
     @cached_property

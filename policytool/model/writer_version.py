@@ -28,10 +28,11 @@ from policytool.releases.releases import (
     newest_known,
     releases_in,
 )
+from policytool.releases.symbols import is_harmful
 from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from policytool.formats.document import Writer
     from policytool.releases.keras_operations import OperationUse
@@ -41,6 +42,11 @@ _CONTAINERS: Final = frozenset({dict, list})
 _HALVES: Final = ("float16", "mixed_float16")
 _NORMALIZATION: Final = "BatchNormalization"
 _INPUT: Final = "InputLayer"
+_LAMBDA: Final = "Lambda"
+_CODE: Final = frozenset({_LAMBDA, keras_objects.CODE})
+_FUNCTIONS: Final = ("fn", "partitioner")
+"""Suffixes of the arguments with a function, which is a list if it is bytecode."""
+
 _QUANTIZED: Final = "_from_"
 """The text between the mode and the source in the name of a quantized policy."""
 
@@ -176,8 +182,20 @@ class ConfigTraits:
     bfloat16_policies: bool = False
     """Whether a dtype is the policy ``bfloat16``, whose variables are also bfloat16."""
 
-    functional_modules: set[str] = field(default_factory=set)
-    """The modules of functional models, including nested models."""
+    references: set[tuple[str, str]] = field(default_factory=set)
+    """Module and name of each class and function, including what op layers call."""
+
+    contains_code: bool = False
+    """
+    Whether the file may contain code that runs when it is loaded: the search for code
+    (:mod:`policytool.model.hazards`) is slow.
+    """
+
+    code_arguments: set[str] = field(default_factory=set)
+    """The arguments of layers, except the function of a Lambda, that are Python bytecode."""
+
+    bare_code: bool = False
+    """Whether an activation is Python bytecode without its class, as releases write it."""
 
     unknown_policies: set[str] = field(default_factory=set)
     """Policy classes and quantization modes that no known release has."""
@@ -212,6 +230,15 @@ class ConfigTraits:
     """
 
     @property
+    def harmful_references(self) -> tuple[str, ...]:
+        """The classes and functions with access to files, the network or Python, in order."""
+        return tuple(
+            f"{module}.{name}"
+            for module, name in sorted(self.references)
+            if is_harmful(module, name)
+        )
+
+    @property
     def operations(self) -> frozenset[str]:
         """Class names of Keras 3 graph entries that are operations, not layers."""
         return frozenset(use.class_name for use in self.operation_uses)
@@ -221,37 +248,67 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
     """
     Return the traits of a model's config and of its training configuration.
 
-    :param objects: the metadata of a SavedModel's objects. Only their policies are read, because
-        the layers of a subclassed model are stored nowhere else
+    :param objects: the metadata of a SavedModel's objects. Only their policies and their code are
+        read, because the layers of a subclassed model are stored nowhere else
     """
     traits = ConfigTraits()
     for metadata in objects:
         if isinstance(metadata, dict) and "dtype" in metadata:
             _note_dtype(metadata["dtype"], traits)
+        for value in _dicts(metadata):
+            _note_code(value, traits)
     if isinstance(config, dict):
         traits.root_keys = frozenset(config)
         traits.root_class = str(keras_objects.class_of(config))
         traits.graph_network = config.get("is_graph_network") is True
         traits.shape_in_layer = _declares_shape(config)
         traits.shaped = _class_names(config) if traits.shape_in_layer else ()
-    pending: list[Json] = [config, training]
+    for value in _dicts(config, training):
+        _note(value, traits)
+        _note_code(value, traits)
+    return traits
+
+
+def _dicts(*values: Json) -> Iterator[dict[str, Json]]:
+    """Yield each JSON object in some values, at any depth."""
+    pending: list[Json] = list(values)
     while pending:
         value = pending.pop()
         if isinstance(value, dict):
-            _note(value, traits)
+            yield value
             pending += [item for item in value.values() if type(item) in _CONTAINERS]
         elif isinstance(value, list):
             pending += [item for item in value if type(item) in _CONTAINERS]
-    return traits
+
+
+def _note_code(value: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record whether a JSON object may contain code, and the class or function that it names."""
+    for key, item in value.items():
+        if (type(item) is list and key.endswith(_FUNCTIONS)) or (
+            item == "lambda" and key.endswith("_type")
+        ):
+            traits.contains_code = True
+    class_name = keras_objects.class_of(value)
+    if class_name is None:
+        return
+    config, module = value.get("config"), value.get("module")
+    traits.contains_code |= class_name in _CODE
+    if isinstance(module, str):
+        is_function = class_name == keras_objects.FUNCTION and isinstance(config, str)
+        traits.references.add((module, str(config) if is_function else class_name))
+    wrapped = layer_facts(class_name).wrapped_op
+    if wrapped is not None and isinstance(config, dict):
+        node = config.get("node_def")
+        traits.contains_code |= wrapped == "class_method"
+        traits.references.add(("tensorflow", str(config.get("function"))))
+        traits.references.add(
+            ("tensorflow.raw_ops", str(node.get("op") if isinstance(node, dict) else None))
+        )
 
 
 def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
     """Record the traits of a JSON object in a config."""
-    class_name, config, module = (
-        keras_objects.class_of(value),
-        value.get("config"),
-        value.get("module"),
-    )
+    class_name, config = keras_objects.class_of(value), value.get("config")
     if class_name is not None:
         traits.class_names.add(class_name)
         if isinstance(config, dict):
@@ -260,8 +317,6 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
                 _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
             traits.listed_layers = True
-        if class_name == "Functional" and isinstance(module, str):
-            traits.functional_modules.add(module)
     if "dtype" in value:
         _note_dtype(value["dtype"], traits)
 
@@ -327,6 +382,11 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
     for key, value in config.items():
         if key.endswith("_initializer") and "dtype" in keras_objects.arguments_of(value):
             traits.dtyped_initializers.add(str(keras_objects.class_of(value)))
+        if class_name != _LAMBDA and keras_objects.class_of(value) == keras_objects.CODE:
+            traits.code_arguments.add(key)
+        traits.bare_code |= (
+            isinstance(value, dict) and value.keys() == {"value"} and key.endswith("activation")
+        )
     name = config.get("name")
     traits.slashed |= isinstance(name, str) and "/" in name
     if isinstance(config.get("axis"), list):

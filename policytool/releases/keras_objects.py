@@ -25,6 +25,9 @@ FUNCTION: Final = "function"
 TUPLE: Final = "__tuple__"
 """The class name of a tuple, whose config has its ``items``."""
 
+CODE: Final = "__lambda__"
+"""The class of Python bytecode."""
+
 ELLIPSIS: Final = "__ellipsis__"
 """The class of an ellipsis in an index."""
 

@@ -179,7 +179,7 @@ def functions(entry: Mapping[str, Json]) -> Iterator[str]:
             kind = _kind(value)
             if kind == _FUNCTION:
                 yield str(value.get("config"))
-            elif kind == _LAMBDA:
+            elif kind == keras_objects.CODE:
                 yield "lambda"
             else:
                 pending += value.values()
@@ -307,7 +307,6 @@ def _kind(value: Json) -> str:
 
 _LIST: Final = "list"
 _FUNCTION: Final = "function"
-_LAMBDA: Final = "__lambda__"
 _TENSOR: Final = "__keras_tensor__"
 _KINDS: Final = {
     name: frozenset({name})
@@ -320,7 +319,7 @@ _KINDS: Final = {
         _FUNCTION,
         "__ellipsis__",
         _TENSOR,
-        _LAMBDA,
+        keras_objects.CODE,
         "__numpy__",
         "__slice__",
         "__tensor__",

@@ -242,3 +242,15 @@ def test_code_in_a_layer_is_opaque(tmp_path: Path) -> None:
     model = reading.load_model(format_detection.document(file, "model")).model
     opaque = {layer.path: layer.opaque for layer in model.layers}
     assert (opaque["net/hidden"], opaque["net/r"]) == (True, False)
+
+
+def test_inspect_names_code_of_every_attack_first() -> None:
+    """A config with code or a harmful reference is never described only by its verdicts."""
+    for path in sorted((FIXTURES / "attacks" / "models").iterdir()):
+        inner = path / "model.json"  # of TensorFlow.js
+        document = format_detection.document(inner if inner.exists() else path, path.name)
+        if document.config_part is not None:
+            loaded = reading.load_model(document)
+            harms = {hazard.harm for hazard in loaded.hazards}
+            is_code = not harms.isdisjoint({Harm.CODE, Harm.NAMED})
+            assert bool(loaded.model.executed_code) is is_code, path.name

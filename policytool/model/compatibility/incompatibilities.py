@@ -15,6 +15,7 @@ from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
+from policytool.releases import known_arguments
 from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 
@@ -158,7 +159,9 @@ def _has_no_traces(evidence: Evidence) -> bool:
 
 
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
-    return lambda evidence: bool(evidence.traits.functional_modules - set(own))
+    return lambda evidence: any(
+        name == "Functional" and module not in own for module, name in evidence.traits.references
+    )
 
 
 def _meets_rank(evidence: Evidence) -> bool:
@@ -171,6 +174,9 @@ def _is_keras2(evidence: Evidence) -> bool:
     return all(family_of(release) == KERAS2 for release in evidence.releases)
 
 
+_UNBUILDABLE_CODE: Final = (
+    "an activation, initializer, regularizer or constraint is Python bytecode, which is not rebuilt"
+)
 _ALL_CONFIGS: Final = "h5 json yaml keras orbax"
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
@@ -294,6 +300,24 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a layer that was shared with a nested model is stored as a copy, without the calls of the "
         "other model that its graph counts",
         lambda evidence: evidence.traits.missing_calls and evidence.is_keras3,
+    ),
+    _row(
+        Obstacle.CLASS,
+        _ALL_CONFIGS,
+        "tf1.15 on, keras3.0 on",
+        _UNBUILDABLE_CODE,
+        lambda evidence: (
+            evidence.traits.bare_code
+            or any(known_arguments.kind_of(key) for key in evidence.traits.code_arguments)
+        ),
+    ),
+    # Keras 3.10 to 3.15 load an activation with a class, which no release writes
+    _row(
+        Obstacle.CLASS,
+        _ALL_CONFIGS,
+        "tf1.15 on, keras3.0 to keras3.6",
+        _UNBUILDABLE_CODE,
+        lambda evidence: bool(evidence.traits.code_arguments),
     ),
     # SavedModels
     _row(

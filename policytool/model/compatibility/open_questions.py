@@ -11,6 +11,7 @@ from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
+from policytool.support.errors import short
 from policytool.support.grouping import group_pairs
 from policytool.support.text import jsontext
 
@@ -82,6 +83,7 @@ def of(
     """Return the doubts about loading a model."""
     group_doubts = [doubt for group in groups for doubt in _about(evidence.document, group)]
     return (
+        *_code(evidence.traits),
         *_export(evidence.document),
         *_untried_release(origins),
         *_merge((*group_doubts, *_axes(evidence, sites))),
@@ -94,6 +96,18 @@ def of(
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
     )
+
+
+def _code(traits: ConfigTraits) -> Iterator[Doubt]:
+    """Yield doubts about harmful functions, and about bytecode in the arguments of layers."""
+    reasons = [
+        f"its config refers to {short(name)}, which does not belong in a model"
+        for name in traits.harmful_references
+    ]
+    if traits.code_arguments or traits.bare_code:
+        reasons.append("an argument is Python bytecode, which depends on the Python version")
+    for reason in reasons:
+        yield Doubt(cause=Cause(kind=Obstacle.CLASS, reason=reason))
 
 
 def _export(document: Document) -> Iterator[Doubt]:

@@ -39,7 +39,7 @@ _OPTIMIZERS: Final = "optimizers"
 _ARCHIVES: Final = frozenset({"keras", "orbax"})
 """Formats with the config of an archive."""
 
-_LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
+_LAMBDAS: Final = frozenset({"<lambda>", keras_objects.CODE})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -196,7 +196,6 @@ LAMBDA_ADVICE: Final = "replace it with layers in the source and save the model 
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""
 
-_PAYLOAD: Final = "__lambda__"
 _TYPE_SPEC: Final = "__typespec__"
 _SPEC: Final = "TypeSpec"
 _TYPE: Final = "_type"
@@ -253,11 +252,11 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
                 ("stores its class name as an object instead of text, which no release does"),
             )
         return
-    if class_name == _PAYLOAD:
+    if class_name == keras_objects.CODE:
         yield (
             Harm.CODE,
             _BYTE_CODE,
-            f"contains Python bytecode ({_PAYLOAD}), {_RUNS}",
+            f"contains Python bytecode ({keras_objects.CODE}), {_RUNS}",
         )
     elif class_name in {_SPEC, _TYPE_SPEC}:
         yield from _find_tensor_type(value)
