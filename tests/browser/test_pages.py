@@ -175,6 +175,17 @@ def test_graph_is_searched_and_opened_with_the_keyboard(show: Any) -> None:
     assert clean(HOSTILE[2]) in driver.find_element(By.CSS_SELECTOR, ".graph .details").text
 
 
+def test_command_is_copied(show: Any) -> None:
+    """The button next to a command copies it."""
+    driver = show("check")
+    command = driver.find_element(By.CSS_SELECTOR, ".command")
+    button = command.find_element(By.TAG_NAME, "button")
+    button.click()
+    assert button.text == "Copied"
+    selected = driver.execute_script("return getSelection().toString()")
+    assert selected == command.find_element(By.TAG_NAME, "code").text
+
+
 def test_themes_differ_and_print_is_light(show: Any) -> None:
     """Dark follows the system; paper is white, without controls."""
     backgrounds = {

@@ -182,6 +182,9 @@ def test_curves_show_infinite_and_missing_values() -> None:
     assert "625.0 0.0h" in path
     assert path.endswith(f"875.0 {drawn.height}")
     assert drawn.places[0].text == "a: x 0.001"
+    assert drawn.places[2].text == "c: x NaN or infinity"
+    assert [tick.text for tick in drawn.ticks if not tick.y] == ["NaN or infinity"]
+    assert drawn.names == ("a", "c", "d")
 
 
 def test_many_places_share_points() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
-from policytool.numerics.check_results.verdicts import Answer
+from policytool.numerics.check_results.verdicts import Answer, JudgementSubject
 from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import GLOBAL_SOURCE
@@ -468,6 +468,13 @@ def charts(run: CheckRun) -> Iterator[Chart]:
             ("accumulated", lambda output: output.accumulated),
         )
     ]
+    tolerances = {
+        judgement.path: judgement.tolerance
+        for judgement in run.verdict.judgements
+        if judgement.about is JudgementSubject.LAYER
+    }
+    expected = tuple(tolerances.get(call.place) for call in calls)
+    curves.append(Curve(label="expected from rounding", values=expected))
     visible_curves = tuple(
         curve for curve in curves if any(value is not None for value in curve.values)
     )
@@ -478,15 +485,20 @@ def charts(run: CheckRun) -> Iterator[Chart]:
             curves=visible_curves,
         )
     spreads = sorted(
-        (_spread(call, output) for call in calls for output in call.outputs if output.exponents),
+        (
+            _spread(call, output)
+            for call in calls
+            for output in call.outputs
+            if output.exponents and _has_narrow_range(output.dtype_candidate)
+        ),
         key=lambda entry: entry[0],
         reverse=True,
     )
     if spreads:
         yield Spreads(
             title=(
-                "Reference values by binary exponent, starting with the layers that have the "
-                "most values outside the normal range of the candidate's dtype"
+                "Values by power of two: the candidate's dtype cannot hold values outside the "
+                "shaded range, or only with fewer digits (worst layers first)"
             ),
             spreads=tuple(spread for _, spread in spreads),
         )
@@ -505,6 +517,11 @@ def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -
     measured = [metrics for output in call.outputs if (metrics := side(output)) is not None]
     errors = [math.inf if metrics.overflow else metrics.relative for metrics in measured]
     return max((error for error in errors if error is not None), default=None)
+
+
+def _has_narrow_range(dtype: str) -> bool:
+    """Return whether a dtype has a smaller range than float32, as float16 does."""
+    return dtype in NORMAL_EXPONENTS and NORMAL_EXPONENTS[dtype] != NORMAL_EXPONENTS["float32"]
 
 
 def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float], Spread]:

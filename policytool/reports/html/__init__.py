@@ -64,6 +64,10 @@ _MOST_SPREADS: Final = 400
 _FIRST_SPREADS: Final = 12
 
 _LEAST_DECADES: Final = 2
+_NOT_FINITE: Final = "NaN or infinity"
+_NAME: Final = 16
+"""The maximum number of characters of a name below an axis."""
+
 _DOT: Final = 4
 """The width of a point, in units."""
 
@@ -124,6 +128,8 @@ class DrawnCurves(NamedTuple):
     ticks: tuple[Tick, ...]
     curves: tuple[DrawnCurve, ...]
     places: tuple[Place, ...]
+    names: tuple[str, ...]
+    """The first, the middle and the last place, below the axis."""
 
 
 def curves(chart: Curves) -> DrawnCurves:
@@ -134,14 +140,16 @@ def curves(chart: Curves) -> DrawnCurves:
         curve.label: [_largest(curve.values[index] for index in group) for group in groups]
         for curve in chart.curves
     }
-    lowest_power, highest_power = _decades(
-        [value for values in points.values() for value in values]
-    )
+    plotted_values = [value for values in points.values() for value in values]
+    lowest_power, highest_power = _decades(plotted_values)
+    has_infinity = any(value is not None and math.isinf(value) for value in plotted_values)
+    highest_power += has_infinity  # the line of infinite values is above all powers
+    places = chart.places
     step = WIDTH / max(1, len(groups))
     return DrawnCurves(
         width=WIDTH,
         height=HEIGHT,
-        ticks=_ticks(lowest_power, highest_power),
+        ticks=_with_infinity(_ticks(lowest_power, highest_power), is_shown=has_infinity),
         curves=tuple(
             DrawnCurve(
                 label=label, number=number, path=_path(values, step, lowest_power, highest_power)
@@ -156,7 +164,23 @@ def curves(chart: Curves) -> DrawnCurves:
             )
             for at, group in enumerate(groups)
         ),
+        names=tuple(
+            _short_name(places[at]) for at in sorted({0, len(places) // 2, len(places) - 1})
+        )
+        if places
+        else (),
     )
+
+
+def _with_infinity(ticks: Sequence[Tick], *, is_shown: bool) -> tuple[Tick, ...]:
+    """Return the ticks; the top one is the line of infinite values if there are any."""
+    others = tuple(tick for tick in ticks if tick.y or not is_shown)
+    return (*others, Tick(y=0.0, text=_NOT_FINITE)) if is_shown else others
+
+
+def _short_name(place: str) -> str:
+    name = place.rpartition("/")[2]
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 def _largest(values: Iterator[float | None]) -> float | None:
@@ -202,7 +226,7 @@ def _path(
 def _place_text(places: Sequence[str], group: range, curves: Sequence[Curve]) -> str:
     names = places[group[0]] if len(group) == 1 else f"{places[group[0]]} to {places[group[-1]]}"
     values = (
-        f"{curve.label} {value:.3g}"
+        f"{curve.label} {_NOT_FINITE if math.isinf(value) else f'{value:.3g}'}"
         for curve in curves
         if (value := _largest(curve.values[index] for index in group)) is not None
     )

@@ -35,6 +35,18 @@ for (const area of document.querySelectorAll(".searched")) {
   tools.hidden = false;
 }
 
+// Commands: a button copies the text, which browsers also allow in local files.
+for (const command of document.querySelectorAll(".command")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(command.querySelector("code"));
+    button.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C";
+  });
+  command.append(button);
+}
+
 // Graphs: nodes and edges have rows and lanes; their sizes depend on which blocks are open.
 for (const figure of document.querySelectorAll(".graph")) {
   const data = JSON.parse(figure.dataset.graph);
