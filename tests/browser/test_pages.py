@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
 
 from policytool.reports.layout import clean
 from tests.helpers import example_pages
@@ -173,6 +174,15 @@ def test_graph_is_searched_and_opened_with_the_keyboard(show: Any) -> None:
     driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
     driver.switch_to.active_element.send_keys(Keys.ENTER)
     assert clean(HOSTILE[2]) in driver.find_element(By.CSS_SELECTOR, ".graph .details").text
+
+
+def test_graph_is_drawn_when_it_comes_into_view(show: Any) -> None:
+    """A page of many models does not draw graphs that nobody has scrolled to."""
+    driver = show("inspect")
+    last = driver.find_elements(By.CSS_SELECTOR, ".graph")[-1]
+    assert not last.find_elements(By.CSS_SELECTOR, ".node")
+    driver.execute_script("arguments[0].scrollIntoView()", last)
+    WebDriverWait(driver, 10).until(lambda _: last.find_elements(By.CSS_SELECTOR, ".node"))
 
 
 def test_command_is_copied(show: Any) -> None:

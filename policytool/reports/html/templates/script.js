@@ -48,7 +48,7 @@ for (const command of document.querySelectorAll(".command")) {
 }
 
 // Graphs: nodes and edges have rows and lanes; their sizes depend on which blocks are open.
-for (const figure of document.querySelectorAll(".graph")) {
+const drawGraph = (figure) => {
   const data = JSON.parse(figure.dataset.graph);
   const keys = ["label", "text", "tone", "parent", "row", "lane", "details"];
   const nodes = data.nodes.map((values, index) => ({
@@ -271,7 +271,19 @@ for (const figure of document.querySelectorAll(".graph")) {
     window.addEventListener("pointermove", move);
     window.addEventListener("pointerup", () => window.removeEventListener("pointermove", move), { once: true });
   });
-  figure.hidden = false;
   draw();
   zoom(Math.max(0.7, Math.min(1, view.clientWidth / root.width)));
+};
+
+// A page of many models opens fast, because a graph is drawn when it comes into view.
+const undrawn = new Set(document.querySelectorAll(".graph"));
+const drawOnce = (figure) => undrawn.delete(figure) && drawGraph(figure);
+const watcher = new IntersectionObserver(
+  (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => drawOnce(entry.target)),
+  { rootMargin: "300px" },
+);
+for (const figure of undrawn) {
+  figure.hidden = false;
+  watcher.observe(figure);
 }
+addEventListener("beforeprint", () => undrawn.forEach(drawOnce));
