@@ -96,8 +96,10 @@ def reasons_of_file(document: Document) -> Iterator[Reason]:
         if not (hazards.is_pure_op(name) or hazards.is_placed_op(name)):
             harmful = hazards.op(name)
             yield Reason(
-                what=f"the graph contains the op {short(name)}, which "
-                f"{harmful.what if harmful else 'is not on the allow-list of ops'}"
+                what=harmful.sentence
+                if harmful
+                else f"the graph contains the op {short(name)}, which is not on the allow-list of "
+                "ops"
             )
     yield from (
         Reason(what=observation.message)
