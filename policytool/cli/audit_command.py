@@ -76,7 +76,7 @@ def portable_options(
 ) -> str:
     """Return the options as text that is the same on all machines."""
     parts = [
-        *(question, fail_on, baseline.findings),
+        *(replace(question, draws_graph=False), fail_on, baseline.findings),
         [(suppression.toml(), _base(suppression.path)) for suppression in passing.suppressions],
         [(str(ignore), _base(ignore.pattern)) for ignore in passing.per_file],
     ]
@@ -328,7 +328,12 @@ def _question(
     """Return the options of the checks."""
     fail_on = Severity.WARNING if terminal.fail_on == NEVER else Severity(terminal.fail_on)
     question = auditing.audit_options(arguments)
-    return replace(question, fail_on=fail_on, signatures=baseline.by_path)
+    return replace(
+        question,
+        fail_on=fail_on,
+        signatures=baseline.by_path,
+        draws_graph="html" in terminal.formats,
+    )
 
 
 def _inputs(terminal: AuditCommandLine, paths: tuple[str, ...]) -> list[Input]:

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
-_DIFF: Final = "diff"
+_DETAILED: Final = frozenset({"diff", "html"})
+"""The formats that need the layers and the documents that change."""
+
 _OR_ALL: Final = ", or use a quoted glob for all of them"
 
 
@@ -179,7 +181,7 @@ def _work_of_models(
         destination,
         tools,
         jobs=terminal.jobs,
-        parts=_DIFF in terminal.formats,
+        details=not terminal.formats.isdisjoint(_DETAILED),
         several=len(every) > 1,
         weights=as_path(arguments.weights),
     )
@@ -205,8 +207,8 @@ def _work_of_plans(
     sources = [(saved.path, saved.plan.suffix) for saved in plans]
     task.check_outputs(sources, destination, terminal.shard)
     part = task.shard_items(plans, terminal.shard)
-    parts = _DIFF in terminal.formats
-    results = migrate_saved(part, destination, tools, jobs=terminal.jobs, parts=parts)
+    details = not terminal.formats.isdisjoint(_DETAILED)
+    results = migrate_saved(part, destination, tools, jobs=terminal.jobs, details=details)
     return _Work(plans, [saved.display_path for saved in plans], results, plans)
 
 

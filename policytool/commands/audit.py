@@ -112,6 +112,9 @@ def audit_model(case: RuleInput, path: AnyPath, options: AuditOptions) -> Audite
         layers=len(model.layers),
         findings=findings,
         signatures=model.signatures,
+        connected_layers=case.loaded.connected_layers
+        if options.draws_graph and findings and case.loaded is not None
+        else (),
     )
     return with_commands(audited, case, path, options)
 

@@ -216,7 +216,7 @@ def _plan_fixes(
     try:
         check_migratable(case.document)
         request = MigrateRequest(
-            options=merged.options, destination=destination, parts=not options.write
+            options=merged.options, destination=destination, details=not options.write
         )
         result = migrate.migrate_loaded(case.loaded, source, request)
     except UsageError as error:

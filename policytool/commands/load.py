@@ -137,7 +137,7 @@ def _converted(
     request = MigrateRequest(
         options=options_from_arguments(None, (), target=keras.loader, allow_weight_rewrite=True),
         destination=Destination(output=hand_over.folder(), is_directory=True),
-        parts=False,
+        details=False,
     )
     done = migrate_loaded(loaded, source, request)
     if done.status is Status.WRITTEN and done.target is not None:

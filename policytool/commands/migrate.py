@@ -18,7 +18,7 @@ from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.migration.plan import Plan  # noqa: TC001  # TASK evaluates annotations
 from policytool.migration.planning.options import Options  # noqa: TC001  # as above
 from policytool.model import reading
-from policytool.model.model import Outcome
+from policytool.model.model import Layer, Outcome
 from policytool.numerics.predictions import PredictionComparison  # noqa: TC001  # as above
 from policytool.numerics.tensorflow_run import (
     Reexport,
@@ -79,6 +79,9 @@ class Migration:
     parts: Mapping[str, Json] = field(default_factory=dict)
     """The JSON documents that change, before the change; empty if no diff is needed."""
 
+    connected_layers: tuple[Layer, ...] = ()
+    """The layers of the original with their inputs; empty if no report needs them."""
+
     retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
     not_verified: str | None = None
@@ -104,8 +107,8 @@ class MigrateRequest:
     several: bool = False
     """Whether the run has several inputs, which cannot have the same output."""
 
-    parts: bool = True
-    """Whether a diff of the result is needed."""
+    details: bool = True
+    """Whether a report needs the layers and the documents that change: a diff, or an HTML page."""
 
     no_verify_reason: str | None = None
     """
@@ -181,7 +184,7 @@ def migrate_loaded(
         source=source,
         loaded=loaded,
         run=run,
-        parts=request.parts,
+        details=request.details,
         no_verify_reason=request.no_verify_reason,
     )
     return apply_plan(work, request.destination, several=request.several)
@@ -214,8 +217,8 @@ class Work:
     run: TensorFlowRun | None = None
     """The jobs for TensorFlow; None if there are none."""
 
-    parts: bool = False
-    """Whether a diff of the result is needed."""
+    details: bool = False
+    """Whether a report needs the layers and the documents that change: a diff, or an HTML page."""
 
     no_verify_reason: str | None = None
     """Why predictions are not compared, although that is the default; None otherwise."""
@@ -230,7 +233,13 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
     """
     plan, source, run = work.plan, work.source, work.run
     migration = Migration(
-        plan=plan, status=Status.UNCHANGED, source=source, parts=_changing_parts(work)
+        plan=plan,
+        status=Status.UNCHANGED,
+        source=source,
+        parts=_changing_parts(work),
+        connected_layers=work.loaded.connected_layers
+        if work.details and work.loaded is not None
+        else (),
     )
     if plan.is_empty:
         return migration
@@ -274,7 +283,7 @@ def _changing_parts(work: Work) -> Mapping[str, Json]:
     """
     Return the JSON documents that change, before the change; none if the caller does not need them.
     """
-    if not work.parts or work.loaded is None:
+    if not work.details or work.loaded is None:
         return {}
     document = work.loaded.document
     if work.plan.conversion is not None:

@@ -47,7 +47,7 @@ def migrate_all(
     tools: TensorFlowTools | None = None,
     *,
     jobs: Jobs = 1,
-    parts: bool = True,
+    details: bool = True,
     several: bool | None = None,
     weights: Path | None = None,
 ) -> Iterator[Result]:
@@ -75,7 +75,7 @@ def migrate_all(
         options=options,
         destination=destination,
         several=len(chosen) > 1 if several is None else several,
-        parts=parts,
+        details=details,
         no_verify_reason=tools.no_verify_reason if tools is not None and options.target else None,
         weights=weights,
     )
@@ -108,7 +108,7 @@ def migrate_saved(
     tools: TensorFlowTools | None = None,
     *,
     jobs: Jobs = 1,
-    parts: bool = True,
+    details: bool = True,
 ) -> Iterator[Result]:
     """
     Apply each saved plan and yield its result.
@@ -120,7 +120,7 @@ def migrate_saved(
     """
     if isinstance(jobs, str) and any(saved.plan.retrace for saved in every):
         raise UsageError(f"{ON_A_CLUSTER} and cannot apply a plan with --retrace")
-    request = SavedPlanRequest(destination=destination, parts=parts)
+    request = SavedPlanRequest(destination=destination, details=details)
     if tools is not None:
         tools = tools.decide_verification(None)
     if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):

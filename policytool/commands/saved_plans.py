@@ -58,8 +58,8 @@ class SavedPlanRequest:
     """The options for each plan."""
 
     destination: Destination
-    parts: bool = True
-    """Whether a diff of the result is needed."""
+    details: bool = True
+    """Whether a report needs the layers and the documents that change."""
 
 
 def attempt(
@@ -110,7 +110,7 @@ def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools
             else None
         )
         return apply_plan(
-            Work(plan=current, source=path, loaded=loaded, run=run, parts=request.parts),
+            Work(plan=current, source=path, loaded=loaded, run=run, details=request.details),
             request.destination,
         )
     except (ModelFileError, WorkerError) as error:

@@ -195,7 +195,7 @@ def _write(
     request = MigrateRequest(
         options=replace(source.copy.migration(candidates.keeping(kept)), retrace=retrace),
         destination=destination,
-        parts=False,
+        details=False,
     )
     with steps.budget(source.input.display_path):
         return migrate.migrate_loaded(

@@ -130,17 +130,27 @@ class LoadedModel:
         )
 
     @cached_property
+    def connected_layers(self) -> tuple[Layer, ...]:
+        """The layers with their inputs."""
+        inputs = connections(self.graphs.values())
+        return tuple(
+            replace(
+                layer, inputs=tuple(self.layers[source].path for source in inputs.get(index, ()))
+            )
+            for index, layer in enumerate(self.layers)
+        )
+
+    @cached_property
     def sized_model(self) -> Model:
         """The model with the output shape, the parameters and the inputs of each layer."""
-        stored, inputs = self.stored, connections(self.graphs.values())
+        stored = self.stored
         layers = tuple(
             replace(
                 layer,
-                inputs=tuple(self.layers[source].path for source in inputs.get(index, ())),
                 output_shape=stored.shapes.output(index),
                 created_parameters=None if layer.variables else stored.parameters(index),
             )
-            for index, layer in enumerate(self.layers)
+            for index, layer in enumerate(self.connected_layers)
         )
         return replace(self.model, layers=layers)
 

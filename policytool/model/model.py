@@ -124,7 +124,7 @@ class Layer:
     """
 
     inputs: tuple[str, ...] = ()
-    """The paths of the layers whose outputs it uses; only ``inspect`` computes them."""
+    """The paths of the layers whose outputs it uses; only some reports need them."""
 
     output_shape: tuple[int | None, ...] | None = None
     """

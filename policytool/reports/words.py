@@ -1,9 +1,11 @@
-"""Values as text for people: releases, policies, sizes, and measured numbers."""
+"""Values as text for people: releases, policies, sizes, measured numbers, and names of blocks."""
 
 from __future__ import annotations
 
 import math
+import re
 from decimal import ROUND_CEILING, Context, Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Effect, Outcome
@@ -204,6 +206,23 @@ def decibels(value: float | None) -> str:
 def many(count: int, word: str) -> str:
     """Return a count with a word in the singular or plural."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+LEAST_RUN: Final = 4
+"""Neighbours whose names begin alike that make a block."""
+
+_PART: Final = re.compile(r"(?<![^\W_])[^\W_]++(?=[_.-])")
+"""A part of a name that has parts behind it; found in a time that grows with the name alone."""
+
+
+def block_prefix(name: str, level: int) -> str:
+    """
+    Return the beginning of a name up to and including a part with a number: the first such part, or
+    the one at index ``level``; empty if there is none.
+    """
+    numbered = (part for part in _PART.finditer(name) if any(map(str.isdecimal, part[0])))
+    number_match = next(islice(numbered, level, None), None)
+    return name[: number_match.end()] if number_match is not None else ""
 
 
 def _short(text: str) -> str:

@@ -21,7 +21,7 @@ from policytool.formats.document import (
     Address,  # noqa: TC001  # for the codec
     Signature,  # noqa: TC001  # for the codec
 )
-from policytool.model.model import Effect
+from policytool.model.model import Effect, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -207,6 +207,9 @@ class Audited:
     signatures: tuple[Signature, ...] = ()
     """The signatures of a SavedModel, which a baseline records."""
 
+    connected_layers: tuple[Layer, ...] = ()
+    """The layers with their inputs, if a report shows the graph."""
+
 
 def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
     """
@@ -288,6 +291,9 @@ class AuditOptions:
 
     plans_commands: bool = True
     """Whether to plan a command for a model that fails."""
+
+    draws_graph: bool = False
+    """Whether a report shows the graph of a model with findings."""
 
     judges_training: bool = False
     """Whether ``--select`` names rules about training."""

@@ -590,7 +590,7 @@ def test_result_of_a_worker_contains_the_backup_and_the_counts(tmp_path: Path) -
         MigrateRequest(
             options=Options(to="float16", outputs=Outputs.FOLLOW),
             destination=Destination(in_place=True),
-            parts=False,
+            details=False,
         ),
     )
     assert result.written.backup == tmp_path / "a.h5.bak"
@@ -642,9 +642,9 @@ def test_request_for_a_worker_keeps_every_option() -> None:
     for module, request in (
         (
             remote_migration,
-            MigrateRequest(options=options, destination=destination, several=True, parts=False),
+            MigrateRequest(options=options, destination=destination, several=True, details=False),
         ),
-        (saved_plans, SavedPlanRequest(destination=destination, parts=False)),
+        (saved_plans, SavedPlanRequest(destination=destination, details=False)),
         (
             fix,
             FixRequest(

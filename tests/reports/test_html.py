@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 
+from policytool.commands import audit as auditing
+from policytool.commands.arguments.reading import AuditArguments
+from policytool.commands.destinations import Destination
 from policytool.commands.diff import try_diff
-from policytool.reports import View, html
+from policytool.commands.migrate import Migration
+from policytool.commands.migrate_all import migrate_all
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.reports import View, findings, html, plans
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.reports.html.graph_layout import graph_data, grid
 from policytool.reports.inspection import REPORTERS
-from policytool.reports.inspection._layer_graph import LayerMark, layer_graph
+from policytool.reports.layer_graph import LayerMark, layer_graph
 from policytool.reports.layout import clean
 from policytool.reports.page import (
     Bar,
@@ -28,18 +35,24 @@ from policytool.reports.page import (
     Column,
     Curve,
     Curves,
+    Graph,
+    Page,
     Row,
     Spread,
     Spreads,
     Table,
 )
+from policytool.reports.plans import Migrations
 from policytool.reports.tuning import TUNE_REPORTERS
 from tests.helpers import example_checks, example_pages, example_tunings
 from tests.helpers.drawn_models import models
 from tests.helpers.example_pages import HOSTILE, PAGES
 from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from policytool.commands.inspect import SelectedInspection
 
 HTML = example_pages.html(REPORTERS)
@@ -237,6 +250,33 @@ def test_graph_has_blocks_and_connections() -> None:
     assert drawn.edges == ((0, 2), (2, 3), (3, 4), (4, 5), (5, 6))
     places = json.loads(graph_data(drawn))
     assert [node[4] for node in places["nodes"]] == [0, 1, 0, 1, 2, 3, 2]
+
+
+def test_graphs_of_audit_and_migrate_mark_layers() -> None:
+    """A layer has the colour of its worst finding or of its change."""
+    searchable = View(is_searchable=True)
+
+    def nodes(value: Any, page: Callable[[Any, View], Page]) -> dict[str, tuple[str, str]]:
+        graphs = [
+            block
+            for group in page(value, searchable).groups
+            for block in group
+            if isinstance(block, Graph)
+        ]
+        return {
+            node.label: (node.tone.value, node.text) for graph in graphs for node in graph.nodes
+        }
+
+    path = str(FIXTURES / "tf2.3/exp_mf16_fixed128.h5")
+    options = auditing.audit_options(AuditArguments())
+    found = nodes(auditing.audit(path, replace(options, draws_graph=True)), findings.page)
+    assert found["dense_a"] == ("caution", "Dense · PT101")
+    assert nodes(auditing.audit(path, options), findings.page) == {}
+    inputs = list(discovery.inputs([path]))
+    (migration,) = migrate_all(inputs, Options(to="mixed_bfloat16"), Destination(write=False))
+    assert isinstance(migration, Migration)
+    changed = nodes(Migrations(migrations=(migration,), failures=()), plans.page)
+    assert changed["dense_a"] == ("mixed", "Dense · changed")
 
 
 def test_measurements_are_no_choices() -> None:

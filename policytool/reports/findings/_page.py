@@ -23,9 +23,11 @@ from policytool.reports.page import (
     Command,
     Fact,
     Facts,
+    Graph,
     Item,
     Listing,
     Page,
+    Sentence,
     Tone,
     Verdict,
 )
@@ -37,6 +39,7 @@ from policytool.reports.words import (
     migrate_words,
 )
 from policytool.rules.base import Fix, Severity, fingerprints
+from policytool.rules.base import worst as worst_severity
 from policytool.rules.fixes import FixOutcome
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_and_count
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.commands.audit import Audit
+    from policytool.model.model import Layer
     from policytool.reports.layout import View
     from policytool.rules import Rule
     from policytool.rules.base import Audited, Finding, ModelCommand, Remedy, Suppressed
@@ -329,21 +333,16 @@ def page(audit: Audit, view: View) -> Page:
     text = summary(audit)
     if not text:
         return Page(groups=())
-    worst = _worst(audit.audited)
+    worst = worst_severity(finding for audited in audit.audited for finding in audited.findings)
     verdict = Verdict.whole(text=text, tone=TONES[worst] if worst is not None else Tone.GOOD)
     first = (verdict, *(charts(audit) if view.is_searchable else ()))
     return Page(groups=(first, *models), failures=failures)
 
 
-def _worst(audited_models: Iterable[Audited]) -> Severity | None:
-    severities = {finding.severity for audited in audited_models for finding in audited.findings}
-    return min(severities, key=lambda severity: severity.rank, default=None)
-
-
 def _model(
     audit: Audit, audited: Audited, fixed_model: FixedModel | None, view: View
 ) -> Iterator[Block]:
-    worst = _worst([audited])
+    worst = worst_severity(audited.findings)
     yield Verdict.whole(
         subject=audited.path,
         text=counts(audited.findings) or "no findings",
@@ -355,12 +354,48 @@ def _model(
         yield Listing(items=tuple(item for group in finding_groups for item in _items(group, most)))
     for label, words in commands(audited):
         yield Command(label=label, words=words)
+    if view.is_searchable and (drawing := _graph(audited)):
+        yield drawing
     if reasons := tuple(Fact(label=label, text=reason) for label, reason in obstacles(audited)):
         yield Facts(facts=reasons)
     if view.suppressed and audited.suppressed:
         yield Facts(facts=tuple(_suppressed_facts(audited.suppressed)))
     if fixed_model is not None and (facts := tuple(_fixes(fixed_model))):
         yield Facts(facts=facts)
+
+
+def _graph(audited: Audited) -> Graph | None:
+    """
+    Return the graph of the layers, coloured by the worst finding; None if no finding is about a
+    layer of the graph.
+    """
+    from policytool.reports import layer_graph  # only HTML needs it
+
+    findings_by_path = group_pairs((finding.path, finding) for finding in audited.findings)
+
+    def mark(layer: Layer) -> layer_graph.LayerMark:
+        findings = findings_by_path.get(layer.path, ())
+        severity = worst_severity(findings)
+        return layer_graph.LayerMark(
+            text=", ".join(dict.fromkeys(finding.rule for finding in findings)),
+            tone=TONES[severity] if severity is not None else Tone.PLAIN,
+            details=tuple(
+                Fact(label=finding.rule, text=layer_message(finding)) for finding in findings
+            ),
+        )
+
+    if not any(layer.path in findings_by_path for layer in audited.connected_layers):
+        return None
+    return layer_graph.layer_graph(
+        "Layers by worst finding, from input to output", audited.connected_layers, mark, _LEGEND
+    )
+
+
+_LEGEND: Final = (
+    Sentence(text="no finding"),
+    *(Sentence(text=severity.value, tone=tone) for severity, tone in reversed(TONES.items())),
+)
+"""The colours of layers in the graph."""
 
 
 def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:

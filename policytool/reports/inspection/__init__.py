@@ -505,13 +505,13 @@ def charts(layers: Sequence[Layer]) -> Iterator[Bars]:
 
 def _graph(layers: Sequence[Layer]) -> Graph | None:
     """Return the graph of the layers, coloured by compute dtype, if their connections are known."""
-    from policytool.reports.inspection import _layer_graph  # only HTML needs it
+    from policytool.reports import layer_graph  # only HTML needs it
 
-    def mark(layer: Layer) -> _layer_graph.LayerMark:
+    def mark(layer: Layer) -> layer_graph.LayerMark:
         cells = table_cells(_SHOWN_FIELDS, layer)
         compute = cells[_SHOWN_FIELDS.index(COMPUTE)]
         details = zip(table_columns(_SHOWN_FIELDS), cells, strict=True)
-        return _layer_graph.LayerMark(
+        return layer_graph.LayerMark(
             text=compute.text,
             tone=compute.tone,
             details=tuple(
@@ -519,7 +519,7 @@ def _graph(layers: Sequence[Layer]) -> Graph | None:
             ),
         )
 
-    return _layer_graph.layer_graph(
+    return layer_graph.layer_graph(
         "Layers by compute dtype, from input to output", layers, mark, _LEGEND
     )
 

@@ -9,14 +9,14 @@ name and dtype by dtype, becomes one row that names the other; their sizes may d
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.reports.fields import table_cells, table_columns
 from policytool.reports.inspection.fields import LAYER_TABLE, SIZES, STORED, STORED_TABLE
 from policytool.reports.page import Cell, Row, Table, Tone
+from policytool.reports.words import LEAST_RUN, block_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 _SHORT: Final = 24
 """Up to so many layers, each has a row of its own: they fit a terminal's height."""
-
-LEAST_RUN: Final = 4
-"""Neighbours whose names begin alike that make a block."""
-
-_PART: Final = re.compile(r"(?<![^\W_])[^\W_]++(?=[_.-])")
-"""A part of a name that has parts behind it; found in a time that grows with the name alone."""
 
 
 def has_only_weights(layers: Sequence[Layer]) -> bool:
@@ -225,16 +219,6 @@ def _blocks(nodes: Sequence[_Node], level: int) -> Iterator[Sequence[_Node]]:
             last += length - 1 if length >= LEAST_RUN else 0
         yield nodes[starts[position] : ends[last]]
         position = last + 1
-
-
-def block_prefix(name: str, level: int) -> str:
-    """
-    Return the beginning of a name up to and including a part with a number: the first such part, or
-    the one at index ``level``; empty if there is none.
-    """
-    numbered = (part for part in _PART.finditer(name) if any(map(str.isdecimal, part[0])))
-    number_match = next(islice(numbered, level, None), None)
-    return name[: number_match.end()] if number_match is not None else ""
 
 
 def _is_run(block: Sequence[_Node]) -> bool:

@@ -17,7 +17,7 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
 from policytool.releases.releases import CURRENT, is_known, release_name
-from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
+from policytool.reports.page import Block, Fact, Facts, Graph, Page, Sentence, Tone, Verdict
 from policytool.reports.plans import diff
 from policytool.reports.plans.diff import (
     LayerChange,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.commands.migrate import Migration
+    from policytool.model.model import Layer
     from policytool.numerics.predictions import PredictedOutput
     from policytool.reports.layout import View
 
@@ -288,6 +289,8 @@ def headline(migration: Migration) -> str:
 def _blocks(migration: Migration, view: View) -> Iterator[Block]:
     most = None if view.is_searchable else _SHOWN
     yield _verdict(migration)
+    if view.is_searchable and not migration.plan.refusals and (drawing := _graph(migration)):
+        yield drawing
     source_facts = Facts(facts=(_source(migration), *facts(migration)))
     table = changes_table(migration, most)
     yield from filter(
@@ -298,6 +301,42 @@ def _blocks(migration: Migration, view: View) -> Iterator[Block]:
         changes = diff.conversion_changes(conversion, most)
         if changes is not None:
             yield changes
+
+
+def _graph(migration: Migration) -> Graph | None:
+    """Return the graph of the layers, coloured by change; None if no layer of it changes."""
+    from policytool.reports import layer_graph  # only HTML needs it
+
+    changes = {change.path: change for change in layer_changes(migration)}
+    kept = {entry.path: entry for entry in migration.plan.kept}
+
+    def mark(layer: Layer) -> layer_graph.LayerMark:
+        if (change := changes.get(layer.path)) is not None:
+            values = f"{change.before} → {change.after}" if change.edits else ""
+            facts_of_change = (("change", values), ("reason", change.reason))
+            details = tuple(Fact(label=label, text=text) for label, text in facts_of_change if text)
+            return layer_graph.LayerMark(text="changed", tone=Tone.MIXED, details=details)
+        if (entry := kept.get(layer.path)) is not None:
+            details = (
+                Fact(label="policy", text=entry.policy),
+                Fact(label="reason", text=entry.reason),
+            )
+            return layer_graph.LayerMark(text="kept", tone=Tone.CAUTION, details=details)
+        return layer_graph.LayerMark(text="")
+
+    if changes.keys().isdisjoint(layer.path for layer in migration.connected_layers):
+        return None
+    return layer_graph.layer_graph(
+        "Layers by change, from input to output", migration.connected_layers, mark, _LEGEND
+    )
+
+
+_LEGEND: Final = (
+    Sentence(text="unchanged"),
+    Sentence(text="changed", tone=Tone.MIXED),
+    Sentence(text="kept", tone=Tone.CAUTION),
+)
+"""The colours of layers in the graph."""
 
 
 def _source(migration: Migration) -> Fact:

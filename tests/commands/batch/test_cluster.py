@@ -349,7 +349,7 @@ class TestCluster:
                 options=Options(target="keras3.15"),
                 destination=Destination(output=output),
                 several=True,
-                parts=False,
+                details=False,
                 no_verify_reason=None,
             )
             results = list(parallel.run_all(remote_migration.TASK, result, request, jobs))

@@ -11,8 +11,8 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policytool.reports.inspection._layer_tree import LEAST_RUN, block_prefix
 from policytool.reports.page import Fact, Graph, Node, Sentence, Tone
+from policytool.reports.words import LEAST_RUN, block_prefix
 from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
