@@ -26,7 +26,7 @@ COMMANDS_OF_OTHERS: Final[Mapping[str, str]] = MappingProxyType(
         "fix": "`policytool audit MODEL --fix`",
         "load": "`policytool.load(MODEL)` in Python, or " + _MIGRATE,
         **dict.fromkeys(("show", "info", "summary"), "`policytool inspect MODEL`"),
-        "quantize": "`policytool migrate MODEL --to mixed_float16`",
+        "quantize": '`model.quantize("int8")` of Keras, then `policytool check MODEL QUANTIZED`',
         "export": "`policytool migrate MODEL --target NAME`, with a name of `policytool explain "
         "releases`",
         **dict.fromkeys(("lint", "validate"), "`policytool audit MODEL`"),

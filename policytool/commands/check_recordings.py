@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from policytool.commands import check_run
 from policytool.numerics import check_sides, recordings
 from policytool.numerics.check_results.checks import Check, CheckNote, RecordedFile
+from policytool.numerics.environments import best_release
 from policytool.numerics.recordings import RecordedRun, Recording
 from policytool.numerics.verdicts import answers
 from policytool.releases.releases import KERAS2
@@ -48,6 +49,8 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
     with steps.budget(model.display_path), hand_over.temporary_folder() as folder:
         crash_guard.set_next_file(model.display_path, check_run.LOST)
         source = check_sides.read_source(model, hand_over)
+        models = (source.loaded,) if source.loaded is not None else ()
+        tools.worker.fit(lambda: best_release(*models))
         weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
         side = check_sides.prepare_side(source, options.candidate, (hand_over, folder), weights)
         answer = _answer((model, source, side), options, tools, reference, folder)

@@ -109,13 +109,7 @@ class _Read:
 
 def _read(path: str) -> _Read:
     """Return one model of a comparison."""
-    source = next(iter(inputs(path)), None)
-    if source is None or not source.exact:
-        raise ModelFileError(
-            without_secrets(path),
-            "no-model",
-            "is a directory, but not a model; specify a model in this directory",
-        )
+    source = discovery.named_input(path, remote=True)
     with steps.budget(source.display_path):
         document = format_detection.document(source.path, source.display_path)
         return _Read(path=source.path, subject=comparing.compared_model(document))

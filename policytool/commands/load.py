@@ -88,7 +88,10 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
     :raises MissingPackageError: if no Keras is installed.
     """
     source = discovery.named_input(path)
-    with HandOver(trust=trust, custom_objects=True) as hand_over, steps.budget(path):
+    with (
+        HandOver(trust=trust, custom_objects=True, trust_option="trust=True") as hand_over,
+        steps.budget(path),
+    ):
         document = format_detection.document(source.path, source.display_path)
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
         copy = _loadable_copy(document, source, weights, keras, hand_over)
@@ -147,8 +150,9 @@ def _converted(
     raise ModelFileError(
         loaded.document.path,
         "not-loadable",
-        f"cannot be loaded by {releases.release_name(keras.release)}, and cannot be converted "
-        f"for it: {reasons or (verdict.explanation if verdict is not None else 'unknown reason')}",
+        f"cannot be loaded by {releases.release_name(keras.release)}, and policytool migrate "
+        f"--target {keras.loader} cannot convert it: "
+        f"{reasons or (verdict.explanation if verdict is not None else 'unknown reason')}",
     )
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS
-from policytool.formats.format_detection import is_model
+from policytool.formats.format_detection import document, is_model
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening, remote_path
 from policytool.support.files.remote_path import AnyPath, RemotePath
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _BACKUP: Final = ".bak"
 _GLOB: Final = frozenset("*?[")
+
+_MAX_CANDIDATES: Final = 100
+"""The maximum number of files that are read to name a model in a directory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,12 +115,23 @@ def named_input(path: str, *, remote: bool = False) -> Input:
     """
     source = next(iter(inputs([path], remote=remote)), None)
     if source is None or not source.exact:
+        candidates = islice(inputs([path], remote=remote), _MAX_CANDIDATES)
+        model = next((entry.display_path for entry in candidates if _is_readable(entry)), None)
+        advice = f" in it, such as {model}" if model is not None else ""
         raise ModelFileError(
             remote_path.without_secrets(path),
             "no-model",
-            "is a pattern, or a directory that is not a model; specify one model",
+            f"is a pattern, or a directory that is not a model; specify one model{advice}",
         )
     return source
+
+
+def _is_readable(source: Input) -> bool:
+    try:
+        document(source.path, source.display_path)
+    except ModelFileError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

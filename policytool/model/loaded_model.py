@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
 from policytool.formats.document import Address
@@ -12,7 +12,7 @@ from policytool.model import compatibility, custom_classes
 from policytool.model.layer_graph import connections, graphs
 from policytool.model.tree import INPUT_CLASS, Unspelled, layer_objects
 from policytool.model.tree.layer_objects import entries_of
-from policytool.releases import dtypes, generations, policy
+from policytool.releases import dtypes, generations, policy, symbols
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
 from policytool.support.grouping import group_pairs
@@ -32,6 +32,22 @@ if TYPE_CHECKING:
     from policytool.releases.policy import Policy, PolicyMap
     from policytool.releases.releases import Release
     from policytool.support.text.jsontext import Json
+
+
+_CODE: Final = frozenset({"pickled-weights", "op-path"})
+"""The codes of observations about code that accesses files."""
+
+
+def code_outside_configs(document: Document) -> tuple[str, ...]:
+    """
+    Return a clause for each pickle, and for each op of the graph that accesses files, the network
+    or Python.
+    """
+    ops = (symbols.op(name) for name in sorted(document.ops) if name != symbols.PRINTING)
+    return (
+        *(entry.message for entry in document.observations if entry.code in _CODE),
+        *(op.sentence for op in ops if op is not None),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,15 +117,16 @@ class LoadedModel:
         Return a clause for each place in the file with code that runs when the model is loaded, or
         with a reference to a harmful function. The search is slow, and runs only for few models.
         """
+        clauses = code_outside_configs(self.document)
         if not (self.traits.contains_code or self.traits.harmful_references):
-            return ()
-        from policytool.model.hazards import Harm  # loads lists that few models need
+            return clauses
+        from policytool.model.hazards import RUNNING  # loads lists that few models need
 
-        return tuple(
+        return clauses + tuple(
             f"{self.layers[hazard.site].path if hazard.site is not None else 'a config'} "
             f"{hazard.what}"
             for hazard in self.hazards
-            if hazard.harm in {Harm.CODE, Harm.NAMED}
+            if hazard.harm in RUNNING
         )
 
     @cached_property

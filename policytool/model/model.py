@@ -344,8 +344,8 @@ class Model:
 
     executed_code: tuple[str, ...] = ()
     """
-    A clause for each layer with code in the file that runs when the model is loaded, or with a
-    reference to a harmful function.
+    A clause for each part of the file with code that runs when the model is loaded, with a
+    reference to a harmful function, or with an op that accesses files, the network or Python.
     """
 
     @property

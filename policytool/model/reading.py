@@ -12,7 +12,7 @@ from policytool.formats import format_detection, orbax
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 from policytool.model import compatibility, optimizer_config, traced_dtypes, tree, writer_version
 from policytool.model.layer_policies import Resolver, floatx
-from policytool.model.loaded_model import LoadedModel
+from policytool.model.loaded_model import LoadedModel, code_outside_configs
 from policytool.model.model import Layer, Model, Optimizer, Source, Variable
 from policytool.model.tree import NOT_WEIGHTS, STATE, path_of, storage
 from policytool.releases import dtypes
@@ -303,6 +303,7 @@ def _without_config(document: Document) -> Model:
             *document.observations,
         ),
         loaders=compatibility.verdicts(stored_variables),
+        executed_code=code_outside_configs(document),
     )
 
 

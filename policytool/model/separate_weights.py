@@ -120,8 +120,8 @@ def _check_kinds(architecture: Document, weights: Document) -> None:
     """
     if not is_bare(architecture):
         raise UsageError(
-            f"--weights is only for architectures (JSON, YAML), but {architecture.path} has its "
-            "own weights"
+            "separate weights are only for architectures (JSON, YAML), but "
+            f"{architecture.path} has its own weights"
         )
     if weights.format in WITHOUT_WEIGHTS:
         raise ModelFileError(

@@ -41,12 +41,15 @@ Codes of observations about files that make a release open other files, run a pi
 unlimited memory, or read other data than policytool inspected.
 """
 
+TRUST: Final = "--trust"
+"""The option that allows all code in a file."""
+
 _TRUST: Final = (
-    "TensorFlow would run code from the file; use --trust only for files from a trusted source"
+    "TensorFlow would run code from the file; use {trust} only for files from a trusted source"
 )
 _DEFINE: Final = (
     "specify the module that defines it with --custom-objects MODULE, or allow everything in "
-    "the file with --trust"
+    "the file with {trust}"
 )
 
 
@@ -59,11 +62,6 @@ class Reason:
 
     is_custom: bool = False
     """Whether ``--custom-objects`` can define the class or function."""
-
-    @property
-    def message(self) -> str:
-        """The complete sentence."""
-        return f"{self.what}: {_DEFINE if self.is_custom else _TRUST}"
 
 
 def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterator[Reason]:
@@ -98,8 +96,10 @@ def reasons_of_file(document: Document) -> Iterator[Reason]:
         if not (hazards.is_pure_op(name) or hazards.is_placed_op(name)):
             harmful = hazards.op(name)
             yield Reason(
-                what=f"the graph contains the op {short(name)}, which "
-                f"{harmful.what if harmful else 'is not on the allow-list of ops'}"
+                what=harmful.sentence
+                if harmful
+                else f"the graph contains the op {short(name)}, which is not on the allow-list of "
+                "ops"
             )
     yield from (
         Reason(what=observation.message)
@@ -134,13 +134,20 @@ def needed_names(loaded: LoadedModel) -> list[str]:
     return sorted({hazard.name for hazard in needed_objects(loaded, loaded.hazards)})
 
 
-def refusal(reasons: Iterator[Reason], *, custom_objects: bool = False) -> str | None:
+def refusal(
+    reasons: Iterator[Reason], *, custom_objects: bool = False, trust_option: str = TRUST
+) -> str | None:
     """
     Return why TensorFlow must not load a file; None if nothing in it needs trust, or if
     ``--custom-objects`` is set and may define everything that does.
+
+    :param trust_option: how the user allows all code in a file
     """
     first = next((reason for reason in reasons if not (reason.is_custom and custom_objects)), None)
-    return None if first is None else first.message
+    if first is None:
+        return None
+    advice = _DEFINE if first.is_custom else _TRUST
+    return f"{first.what}: {advice.format(trust=trust_option)}"
 
 
 def _where(loaded: LoadedModel, hazard: Hazard) -> str:

@@ -292,14 +292,14 @@ def _note_code(value: dict[str, Json], traits: ConfigTraits) -> None:
     if class_name is None:
         return
     config, module = value.get("config"), value.get("module")
-    traits.contains_code |= class_name in _CODE
+    facts = layer_facts(class_name)
+    traits.contains_code |= class_name in _CODE or bool(facts.opens)
     if isinstance(module, str):
         is_function = class_name == keras_objects.FUNCTION and isinstance(config, str)
         traits.references.add((module, str(config) if is_function else class_name))
-    wrapped = layer_facts(class_name).wrapped_op
-    if wrapped is not None and isinstance(config, dict):
+    if facts.wrapped_op is not None and isinstance(config, dict):
         node = config.get("node_def")
-        traits.contains_code |= wrapped == "class_method"
+        traits.contains_code |= facts.wrapped_op == "class_method"
         traits.references.add(("tensorflow", str(config.get("function"))))
         traits.references.add(
             ("tensorflow.raw_ops", str(node.get("op") if isinstance(node, dict) else None))

@@ -49,6 +49,7 @@ from policytool.formats.orbax import NEEDS_PACKAGE
 from policytool.formats.sharded_weights import SUFFIX as SHARD_MAP_SUFFIX
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model import reading, untrusted_code
+from policytool.model.untrusted_code import TRUST
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic, opening
@@ -165,14 +166,18 @@ def _copy_path(value: object) -> str:
 class HandOver(ExitStack):
     """A private directory with the copies of a run, as a context manager that removes it."""
 
-    def __init__(self, *, trust: bool = False, custom_objects: bool = False) -> None:
+    def __init__(
+        self, *, trust: bool = False, custom_objects: bool = False, trust_option: str = TRUST
+    ) -> None:
         """
         :param trust: whether code in a file may run
         :param custom_objects: whether the user specified modules that define classes
+        :param trust_option: how the user sets ``trust``, for messages
         """
         super().__init__()
         self._trust = trust
         self._custom_objects = custom_objects
+        self._trust_option = trust_option
         self._taken: dict[tuple[Path, bool], PrivateCopy] = {}
 
     @cached_property
@@ -294,7 +299,9 @@ class HandOver(ExitStack):
                 None
                 if self._trust
                 else untrusted_code.refusal(
-                    reasons, custom_objects=is_model and self._custom_objects
+                    reasons,
+                    custom_objects=is_model and self._custom_objects,
+                    trust_option=self._trust_option,
                 )
             )
         if message is not None:

@@ -99,6 +99,11 @@ class HarmfulOp:
     what: str
     """The effect of the op, as a part of a sentence."""
 
+    @property
+    def sentence(self) -> str:
+        """The sentence for a graph that contains the op, without its end."""
+        return f"the graph contains the op {self.name}, which {self.what}"
+
 
 def is_harmful(module: str, name: str) -> bool:
     """

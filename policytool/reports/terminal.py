@@ -75,6 +75,8 @@ def table_lines(table: Table, view: View) -> list[str]:
     lines = list(_lines(table, view))
     order = table.shown
     natural = [_natural(table.columns[index], lines, index) for index in range(len(table.columns))]
+    mark = width_of(_MARKS[1]) if _has_marks(table) else 0
+    natural[0] = max(natural[0], mark + width_of(table.columns[0].title))
     minimum_widths = [  # what can move below its row is never shortened
         natural[index]
         if column.is_beneath

@@ -9,7 +9,7 @@ from policytool.migration import planning
 from policytool.migration.planning import decisions
 from policytool.model import exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
-from policytool.model.hazards import LAMBDA, Harm
+from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
@@ -213,7 +213,7 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
 def _runs_code(case: RuleInput) -> bool:
     """Return whether the model runs code, or names harmful functions, when it is loaded."""
     model_hazards = case.loaded.hazards if case.loaded is not None else ()
-    return any(hazard.harm in {Harm.CODE, Harm.NAMED} for hazard in model_hazards) or any(
+    return any(hazard.harm in RUNNING for hazard in model_hazards) or any(
         case.observations("pickled-weights")
     )
 

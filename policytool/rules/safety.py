@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def _hazard_findings(
-    declared: Rule, case: RuleInput, harm: Harm, *, advice: str
+    declared: Rule, case: RuleInput, *harms: Harm, advice: str
 ) -> Iterator[Finding]:
-    """Yield a finding of a rule for each hazard of a kind, at the layer that contains it."""
+    """Yield a finding of a rule for each hazard of some kinds, at the layer that contains it."""
     for hazard in case.loaded.hazards if case.loaded is not None else ():
-        if hazard.harm is harm:
+        if hazard.harm in harms:
             layer = case.model.layers[hazard.site] if hazard.site is not None else None
             place_words = (
                 layer.path
@@ -215,6 +215,7 @@ def loads_external_file(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
     yield from _hazard_findings(
         loads_external_file,
         case,
+        Harm.PROGRAM,
         Harm.FILE,
         advice="save the data in the model, or load the model only if you trust the file or URL",
     )
@@ -249,7 +250,7 @@ def graph_accesses_files(case: RuleInput, _options: AuditOptions) -> Iterator[Fi
         if op is not None:
             severity = Severity.NOTE if name == hazards.PRINTING else None
             yield graph_accesses_files.finding(
-                f"the graph contains the op {name}, which {op.what}",
+                op.sentence,
                 detail=name,
                 severity=severity,
                 advice=_GRAPH_ADVICE,

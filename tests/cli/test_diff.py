@@ -627,10 +627,10 @@ def test_unreadable_file_prevents_the_comparison() -> None:
 
 
 def test_directory_of_models_is_rejected() -> None:
-    """The error asks for one model in the directory."""
+    """The error names one model in the directory."""
     ended = run("diff", FIXTURES / "tf2.15", MIXED_H5)
     assert ended.code == Exit.FAILURE
-    assert "Specify a model in this directory" in ended.err
+    assert "Specify one model in it, such as fixtures/tf2.15/" in ended.err
 
 
 @pytest.mark.parametrize("file", ["keras_metadata.pb", "variables/variables.index"])

@@ -80,6 +80,12 @@ def test_each_side_runs_in_a_release(python: str, expected: list[str], uv: FakeU
     assert (uv.environments, again.err) == (expected, "")
 
 
+def test_a_recorded_run_uses_the_release_of_the_file(uv: FakeUv) -> None:
+    """``--record`` and ``--against`` run the same job, which the fake interpreter fails."""
+    run("check", "model.h5", "--record=run.h5", "--python=auto")
+    assert uv.environments == ["tf2.15"]
+
+
 def test_packages_are_pinned_wheels(uv: FakeUv) -> None:
     """The packages have hashes, no index, and names from the table only."""
     assert convert("--verify", "--python", "source=tf2.15", "--python", "target=tf2.15").code == 0

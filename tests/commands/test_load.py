@@ -15,7 +15,7 @@ import policytool
 from policytool.commands import load as loading
 from policytool.commands.load import InstalledKeras
 from policytool.releases.releases import KERAS2, KERAS3, newest
-from policytool.support.errors import MissingPackageError, ModelFileError
+from policytool.support.errors import MissingPackageError, ModelFileError, UsageError
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_code_in_the_file_needs_trust(use_keras: Callable[..., RecordingKeras]) 
     """A Lambda runs only with ``trust``, which turns ``safe_mode`` off."""
     path = FIXTURES / "keras3.15" / "lambda.keras"
     keras = use_keras()
-    with pytest.raises(ModelFileError) as caught:
+    with pytest.raises(ModelFileError, match="use trust=True only for files") as caught:
         policytool.load(path)
     assert caught.value.code == "runs-code"
     assert keras.path == ""
@@ -185,9 +185,30 @@ def test_file_that_cannot_be_converted_names_the_reason(
 ) -> None:
     """Keras 2 has no quantized policies."""
     use_keras(KERAS2)
-    with pytest.raises(ModelFileError, match="quantized policy") as caught:
+    expected = (
+        f"policytool migrate --target {newest(KERAS2).id} cannot convert it: .*quantized policy"
+    )
+    with pytest.raises(ModelFileError, match=expected) as caught:
         policytool.load(FIXTURES / "keras3.15" / "int8_policy.keras")
     assert caught.value.code == "not-loadable"
+
+
+def test_directory_with_a_model_names_the_file(use_keras: Callable[..., RecordingKeras]) -> None:
+    """A directory of TensorFlow.js contains model.json, after a file that is not a model."""
+    use_keras()
+    folder = FIXTURES / "tfjs4.22" / "default_float32"
+    with pytest.raises(ModelFileError, match=r"specify one model in it, such as .*/model\.json$"):
+        policytool.load(folder)
+
+
+def test_weights_of_another_model_name_the_layer(use_keras: Callable[..., RecordingKeras]) -> None:
+    """A file with its own weights is a wrong argument."""
+    use_keras()
+    pair = (FIXTURES / "tf2.15/default_float32.json", FIXTURES / "keras3.15/lambda.keras")
+    with pytest.raises(ModelFileError, match=r"does not fit .*: Dense dense_1 has no stored"):
+        policytool.load(pair)
+    with pytest.raises(UsageError, match=r"^separate weights are only for architectures"):
+        policytool.load((pair[1], pair[1]))
 
 
 def test_error_of_keras_names_the_file(use_keras: Callable[..., RecordingKeras]) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 RELEASES: Final = ("tf2.3", "tf2.4", "tf2.15", "keras3.0", "keras3.3", "keras3.15")
 OTHER_CONTENTS: Final = {
+    "awq_policy": "Keras 3.15 writes archives without its zero points, so that weights do not fit",
+    "gptq_policy": "as above",
     "keras_ext_is_hdf5": "it is HDF5 with another suffix",
     "sharded_00000": "it has no architecture",
     "subclassed": "no config lists its layers",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import policytool
 from policytool.formats import format_detection
 from policytool.formats.discovery import Input
 from policytool.migration.planning.options import Options
@@ -245,12 +246,12 @@ def test_code_in_a_layer_is_opaque(tmp_path: Path) -> None:
 
 
 def test_inspect_names_code_of_every_attack_first() -> None:
-    """A config with code or a harmful reference is never described only by its verdicts."""
+    """Code, harmful references and harmful ops are named before verdicts and signatures."""
+    codes = {"PT601", "PT602", "PT605"}
     for path in sorted((FIXTURES / "attacks" / "models").iterdir()):
         inner = path / "model.json"  # of TensorFlow.js
-        document = format_detection.document(inner if inner.exists() else path, path.name)
-        if document.config_part is not None:
-            loaded = reading.load_model(document)
-            harms = {hazard.harm for hazard in loaded.hazards}
-            is_code = not harms.isdisjoint({Harm.CODE, Harm.NAMED})
-            assert bool(loaded.model.executed_code) is is_code, path.name
+        model = reading.read(inner if inner.exists() else path, path.name)
+        audit = policytool.audit(inner if inner.exists() else path)
+        is_code = not codes.isdisjoint(finding.rule for finding in audit.findings)
+        runs = path.name in {"torch_module.keras", "tfsm_layer.keras"}
+        assert bool(model.executed_code) is (is_code or runs), path.name

@@ -95,7 +95,7 @@ LOCKS: Final = (
     Lock(name="dev", project=True, extras=("dev", "remote", "mlflow", "orbax", "fleet")),
     Lock(name="user", project=True, like="dev"),
     Lock(name="docs", project=True, extras=("docs",), like="dev"),
-    Lock(name="package", groups=("package",)),
+    Lock(name="package", extras=("releases",), groups=("package",)),
     Lock(name="sbom", groups=("sbom",)),
     Lock(
         name="tensorflow",

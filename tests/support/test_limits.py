@@ -390,8 +390,8 @@ OF_PATTERNS: Final = frozenset({"pattern-size", "pattern-steps"})
 OF_MESSAGES: Final = frozenset({"message-bytes"})
 """Limits on the message that ``explain`` is given; tests in test_explain.py."""
 
-OF_CACHES: Final = frozenset({"cache-bytes"})
-"""Limits on what ``--cache`` keeps; tests in test_cache.py."""
+OF_CACHES: Final = frozenset({"cache-bytes", "environment-bytes"})
+"""Limits on what is kept for later runs; tests in test_cache.py and test_releases_on_demand.py."""
 
 OF_INPUTS: Final = frozenset({"input-batches", "input-bytes"})
 """Limits on what a function of ``check --inputs`` returns; tests in test_input_functions.py."""

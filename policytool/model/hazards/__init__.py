@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.model.hazards._judging import LAMBDA, LAMBDA_ADVICE, Harm, Hazard, find
+from policytool.model.hazards._judging import LAMBDA, LAMBDA_ADVICE, RUNNING, Harm, Hazard, find
 from policytool.releases import keras_objects
 from policytool.releases.symbols import (
     PRINTING,
@@ -185,6 +185,7 @@ __all__ = [
     "LAMBDA_ADVICE",
     "OUTSIDE",
     "PRINTING",
+    "RUNNING",
     "Harm",
     "HarmfulOp",
     "Hazard",

@@ -42,11 +42,18 @@ class Harm(StrEnum):
     CUSTOM = "custom"
     """It names custom code, which has to be available."""
 
+    PROGRAM = "program"
+    """It makes the release unpickle a module, or load the graph of another model."""
+
     FILE = "file"
     """It makes the release open or download another file."""
 
     ENDLESS = "endless"
     """It makes loading never end."""
+
+
+RUNNING: Final = frozenset({Harm.CODE, Harm.NAMED, Harm.PROGRAM})
+"""The harms of code that a release runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -332,7 +339,7 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts
         file_argument = config.get(key)
         if file_argument:
             yield (
-                Harm.FILE,
+                Harm.PROGRAM,
                 key,
                 facts.opens["effect"].format(
                     short(file_argument) if isinstance(file_argument, str) else "another file"

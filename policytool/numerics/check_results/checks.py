@@ -319,6 +319,11 @@ class Check:
     """The file of the recorded run that is the reference; None if the reference ran too."""
 
     @property
+    def is_recording(self) -> bool:
+        """Whether one model ran, to be compared later."""
+        return self.recording is not None and self.against is None
+
+    @property
     def answer(self) -> Answer:
         """Whether the candidate is safe in every run."""
         if self.is_equal:

@@ -248,9 +248,10 @@ def side_facts(check: Check) -> Iterator[tuple[str, str]]:
     """
     Yield a label and a text for each of the two models, and for the libraries that loaded them.
     """
-    both = check.reference, check.candidate
-    libraries = list(dict.fromkeys(side.library for side in both if side.library))
-    for label, side in zip(("reference", "candidate"), both, strict=True):
+    both = {"reference": check.reference, "candidate": check.candidate}
+    sides = {"model": check.candidate} if check.is_recording else both
+    libraries = list(dict.fromkeys(side.library for side in sides.values() if side.library))
+    for label, side in sides.items():
         yield (
             label,
             " · ".join([*side_words(side), *([side.library] if len(libraries) > 1 else [])]),
@@ -266,7 +267,9 @@ def side_facts(check: Check) -> Iterator[tuple[str, str]]:
         if len(libraries) == 1
         and library.lower() not in [release_text.lower() for release_text in release]
     ]
-    backends = list(dict.fromkeys(f"{side.backend} backend" for side in both if side.library))
+    backends = list(
+        dict.fromkeys(f"{side.backend} backend" for side in sides.values() if side.library)
+    )
     yield "versions", " · ".join([*release, *common_libraries, *backends])
 
 
@@ -406,6 +409,11 @@ def page(checks: Checks, view: View) -> Page:
 
 
 def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
+    if check.is_recording:
+        yield Verdict.whole(text=headline(check), tone=Tone.GOOD)
+        run_texts = (fact for run in check.runs for fact in run_facts(run) if fact[0] != "layers")
+        yield _facts([*side_facts(check), *run_texts])
+        return
     everything = checks.everything
     has_several_runs = len(check.runs) > 1
     yield from _verdict(check)

@@ -309,7 +309,7 @@ def overall(check: Check) -> str:
 
 def headline(check: Check) -> str:
     """Return the answer of a check: that of its only run, or of all runs together."""
-    if check.recording is not None and check.against is None:
+    if check.recording is not None and check.is_recording:
         return recording_sentence(check.recording)
     sentences = [verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)]
     if unfit := unfit_sentence(check):

@@ -314,8 +314,7 @@ def _verdict(model: Model) -> Verdict:
 
 def _code_warning(model: Model) -> str:
     """Return the advice not to load a model that contains code; nothing without code."""
-    pickles = [entry.message for entry in model.observations if entry.code == _PICKLED]
-    clauses = [*pickles, *model.executed_code]
+    clauses = model.executed_code
     further = f"; {many(len(clauses) - 1, 'more cause')}" if clauses[1:] else ""
     return f"do not load it unless you trust its author: {clauses[0]}{further}" if clauses else ""
 

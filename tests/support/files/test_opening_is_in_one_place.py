@@ -74,6 +74,14 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"np.load"}),
         "reads what its own child wrote to a directory that this process made",
     ),
+    "commands.check_recordings": (
+        frozenset({"np.load", "zipfile.ZipFile"}),
+        "writes inputs for its own child, and reads what it wrote, in a directory of this process",
+    ),
+    "numerics.environments": (
+        frozenset({"(directory / _MARKER).read_text", "os.open"}),
+        "opens markers and lock files in the user's cache directory, which this process wrote",
+    ),
     "formats.hdf5.library": (
         frozenset({"h5py.File"}),
         "gets an open stream, or compares the file with the one that was checked",
