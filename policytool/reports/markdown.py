@@ -20,6 +20,7 @@ from policytool.reports.page import (
     Command,
     Curves,
     Facts,
+    Figures,
     Graph,
     Listing,
     Notes,
@@ -143,7 +144,7 @@ def _block(block: Block) -> Iterator[str]:
             yield f"**{prose(block.title)}**"
             yield ""
             yield from _blocks(block.blocks)
-        case Bars() | Curves() | Graph() | Profile() | Spreads():
+        case Bars() | Curves() | Figures() | Graph() | Profile() | Spreads():
             pass
         case _:
             yield from (f"- {entry}" for entry in _entries(block))

@@ -173,6 +173,13 @@ class Listing(NamedTuple):
     items: tuple[Item, ...]
 
 
+class Figures(NamedTuple):
+    """A few numbers about the subject of a page, which HTML displays in large type."""
+
+    figures: tuple[Fact, ...]
+    """The number is the text, and what it counts is the label."""
+
+
 class Bar(NamedTuple):
     """An amount in a bar chart."""
 
@@ -278,7 +285,7 @@ class Graph(NamedTuple):
     """The meaning of each colour."""
 
 
-Chart = Bars | Curves | Profile | Spreads | Graph
+Chart = Figures | Bars | Curves | Profile | Spreads | Graph
 
 
 class Section(NamedTuple):
@@ -289,7 +296,7 @@ class Section(NamedTuple):
 
 
 Block = Verdict | Sentence | Command | Facts | Listing | Table | Notes | Section | Chart
-"""The parts of a page. Renderers without graphics skip charts."""
+"""The parts of a page. Renderers without graphics skip charts and figures."""
 
 
 class Page(NamedTuple):

@@ -23,6 +23,7 @@ from policytool.reports.page import (
     Command,
     Curves,
     Facts,
+    Figures,
     Graph,
     Listing,
     Notes,
@@ -314,7 +315,7 @@ def _block(block: Block, view: View) -> list[str]:
         case Section():
             title = view.paint(view.printable(block.title), Tone.TITLE)
             return [title, *_group(block.blocks, view)]
-        case Bars() | Curves() | Graph() | Profile() | Spreads():
+        case Bars() | Curves() | Figures() | Graph() | Profile() | Spreads():
             return []
 
 

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
-from policytool.numerics.check_results.verdicts import Answer, JudgementSubject
+from policytool.numerics.check_results.verdicts import (
+    Answer,
+    JudgementSubject,
+    OutputKind,
+    severity,
+)
 from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import GLOBAL_SOURCE
@@ -26,6 +31,7 @@ from policytool.reports.page import (
     Curves,
     Fact,
     Facts,
+    Figures,
     Notes,
     Page,
     Section,
@@ -411,6 +417,9 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
     everything = checks.everything
     has_several_runs = len(check.runs) > 1
     yield from _verdict(check)
+    if view.is_searchable and check.runs:
+        worst_run = max(check.runs, key=lambda run: severity(run.answer))
+        yield Figures(figures=tuple(_figures(worst_run)))
     if left_open := caveats(check):
         yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
     if has_several_runs:
@@ -426,6 +435,31 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
             yield from parts
     if advice := tuple(remarks(check)):
         yield Section(title="notes", blocks=(Notes(texts=advice),))
+
+
+_SHARES: Final = {OutputKind.CLASSES, OutputKind.BINARY, OutputKind.EMBEDDING, OutputKind.VALUES}
+"""The kinds of outputs whose changes are a share of the rows."""
+
+
+def _figures(run: CheckRun) -> Iterator[Fact]:
+    """Yield the largest change and error of a run, the worst layer, and the number of rows."""
+    changes = [
+        answer.deciding.change.value
+        for answer in run.answers
+        if answer.deciding is not None and answer.deciding.kind in _SHARES
+    ]
+    if changes and run.is_on_data:
+        yield Fact(label="predictions changed", text=share(max(changes)))
+    errors = [output.accumulated for output in run.outputs if output.accumulated is not None]
+    if any(metrics.overflow for metrics in errors):
+        yield Fact(label="largest error", text="NaN/Inf", tone=Tone.BAD)
+    elif relative := [metrics.relative for metrics in errors if metrics.relative is not None]:
+        yield Fact(label="largest error", text=figure(max(relative)))
+    layers = [measured for measured in _layers.calls_by_error(run) if not measured.call.is_model]
+    if layers and not layers[0].is_exact:
+        yield Fact(label="worst layer", text=layers[0].call.place.rpartition("/")[2])
+    if rows := max((answer.samples for answer in run.answers), default=0):
+        yield Fact(label="rows", text=f"{rows:,}")
 
 
 def _verdict(check: Check) -> Iterator[Block]:

@@ -23,6 +23,7 @@ from policytool.reports.page import (
     Command,
     Fact,
     Facts,
+    Figures,
     Graph,
     Item,
     Listing,
@@ -335,8 +336,25 @@ def page(audit: Audit, view: View) -> Page:
         return Page(groups=())
     worst = worst_severity(finding for audited in audit.audited for finding in audited.findings)
     verdict = Verdict.whole(text=text, tone=TONES[worst] if worst is not None else Tone.GOOD)
-    first = (verdict, *(charts(audit) if view.is_searchable else ()))
-    return Page(groups=(first, *models), failures=failures)
+    first: list[Block] = [verdict]
+    if view.is_searchable:
+        first += [_figures(audit), *charts(audit)]
+    return Page(groups=(tuple(first), *models), failures=failures)
+
+
+def _figures(audit: Audit) -> Figures:
+    """Return the number of findings of each severity, and of those that can be fixed."""
+    count = totals(audit)
+    severities = [
+        Fact(
+            label=f"{severity.value}s",
+            text=f"{number:,}",
+            tone=TONES[severity] if number else Tone.DIM,
+        )
+        for severity, number in count.severities.items()
+    ]
+    fixable = Fact(label="fixable", text=f"{sum(count.within_reach.values()):,}")
+    return Figures(figures=(*severities, fixable))
 
 
 def _model(

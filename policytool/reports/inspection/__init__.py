@@ -41,6 +41,7 @@ from policytool.reports.page import (
     Command,
     Fact,
     Facts,
+    Figures,
     Graph,
     Notes,
     Page,
@@ -216,6 +217,8 @@ def _model(
     selected: SelectedInspection, model: Model, layers: Sequence[Layer], view: View
 ) -> Iterator[Block]:
     yield _verdict(model)
+    if view.is_searchable:
+        yield _figures(model)
     extras = selected.extras.get(model.path, ModelExtras())
     fix = extras.fix or SuggestedFix()
     if fix.arguments is not None:
@@ -252,6 +255,19 @@ def _model(
         sentences.append(f"the conversion to Keras 3 was not planned: {fix.obstacle}")
     if sentences:
         yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
+
+
+def _figures(model: Model) -> Figures:
+    """Return the size of a model, and the number of releases that load it."""
+    summary = model.summary
+    loading = sum(verdict.loads for verdict in model.loaders)
+    figures = [
+        ("layers", f"{summary.layers:,}"),
+        ("stored parameters", f"{summary.parameters:,}"),
+        ("stored", bytes_words(summary.bytes)),
+        *([("releases load it", f"{loading} of {len(model.loaders)}")] if model.loaders else []),
+    ]
+    return Figures(figures=tuple(Fact(label=label, text=text) for label, text in figures))
 
 
 def _architectures(fits: FittingArchitectures | None) -> Iterator[Block]:

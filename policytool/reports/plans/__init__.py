@@ -17,7 +17,17 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
 from policytool.releases.releases import CURRENT, is_known, release_name
-from policytool.reports.page import Block, Fact, Facts, Graph, Page, Sentence, Tone, Verdict
+from policytool.reports.page import (
+    Block,
+    Fact,
+    Facts,
+    Figures,
+    Graph,
+    Page,
+    Sentence,
+    Tone,
+    Verdict,
+)
 from policytool.reports.plans import diff
 from policytool.reports.plans.diff import (
     LayerChange,
@@ -289,6 +299,8 @@ def headline(migration: Migration) -> str:
 def _blocks(migration: Migration, view: View) -> Iterator[Block]:
     most = None if view.is_searchable else _SHOWN
     yield _verdict(migration)
+    if view.is_searchable and not migration.plan.refusals:
+        yield _figures(migration)
     if view.is_searchable and not migration.plan.refusals and (drawing := _graph(migration)):
         yield drawing
     source_facts = Facts(facts=(_source(migration), *facts(migration)))
@@ -301,6 +313,22 @@ def _blocks(migration: Migration, view: View) -> Iterator[Block]:
         changes = diff.conversion_changes(conversion, most)
         if changes is not None:
             yield changes
+
+
+def _figures(migration: Migration) -> Figures:
+    """Return the number of changes, and of the samples whose predictions were compared."""
+    plan, compared = migration.plan, migration.comparison
+    layers = {layer.path for layer in migration.connected_layers}
+    changed = layers & {change.path for change in layer_changes(migration)}
+    figures = [
+        ("layers changed", len(changed)),
+        ("layers kept", len({entry.path for entry in plan.kept} - changed)),
+        ("variables cast", len(plan.casts)),
+        *([("samples compared", compared.samples)] if compared is not None else []),
+    ]
+    return Figures(
+        figures=tuple(Fact(label=label, text=f"{number:,}") for label, number in figures)
+    )
 
 
 def _graph(migration: Migration) -> Graph | None:
