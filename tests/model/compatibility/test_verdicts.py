@@ -326,6 +326,11 @@ def test_every_row_applies_to_some_fixture() -> None:
                 row for row in unseen if document.format not in row.formats or not row.shows(found)
             ]
     assert {row.reason for row in unseen} == {
+        # measured with small files of Keras 3.0, 3.6, 3.10, 3.12 and 3.15, TF 2.15, tf_keras 2.21
+        (
+            "an activation, initializer, regularizer or constraint is Python bytecode, which is "
+            "not rebuilt"
+        ),
         MADE,
         MASKS,
         DISCRETIZED,
