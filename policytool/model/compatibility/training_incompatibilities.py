@@ -384,10 +384,12 @@ SavedModels restore their state when training continues.
 def evidence(document: Document, placed: Placed, *, keras3: bool) -> TrainingEvidence | None:
     """
     Return the facts that the rows test. None for a model that is not compiled, and for formats
-    without weights.
+    without weights, except JSON.
     """
     configuration = optimizer_config.configuration(document)
-    if configuration is None or document.layout in {None, Layout.VARIABLE_NAMES}:
+    if configuration is None or (
+        document.layout in {None, Layout.VARIABLE_NAMES} and document.format != "json"
+    ):
         return None
     place = optimizer_config.optimizer_place(document)
     return TrainingEvidence(

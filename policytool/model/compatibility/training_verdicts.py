@@ -36,8 +36,8 @@ _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metri
 
 _OPTIMIZERS: Final = "optimizers"
 """The kind of optimizers in :mod:`policytool.releases.known_arguments`."""
-_ARCHIVES: Final = frozenset({"keras", "orbax"})
-"""Formats with the config of an archive."""
+_ARCHIVES: Final = frozenset({"json", "keras", "orbax"})
+"""Formats with the config of an archive. Their objects are built when they are loaded."""
 
 _LAMBDAS: Final = frozenset({"<lambda>", keras_objects.CODE})
 
@@ -88,8 +88,14 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     )
     missing = next((entry for entry in objects if _is_missing(evidence, loader, entry)), None)
     if missing is not None:
+        is_archive = evidence.document.format in _ARCHIVES
         return PartVerdict(
-            reason=f"{missing.words} cannot be found by its name in this file format"
+            reason=f"{missing.words} "
+            + (
+                "does not exist"
+                if is_archive
+                else "cannot be found by its name in this file format"
+            )
         )
     custom_entry = next((entry for entry in objects if entry.is_own), None)
     if custom_entry is not None:
@@ -117,8 +123,9 @@ def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:
     """
     Return whether a loader reads the training configuration even with ``compile=False``. Keras 3.15
     loads no Orbax checkpoint with ``compile=False``, because it reads the optimizer of the model.
+    For JSON, ``model_from_json`` has no such argument, and Keras 3.0 to 3.15 compile the model.
     """
-    return evidence.document.format == "orbax" or (
+    return evidence.document.format in {"orbax", "json"} or (
         loader == "keras3.0" and evidence.document.format == "h5"
     )
 
@@ -157,11 +164,13 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
     Return whether a release lacks a loss or metric that another release has. For archives,
     ``compile()`` looks up names only when training begins.
     """
-    if evidence.document.format in _ARCHIVES or entry.is_own:
+    if entry.is_own:
         return False
     if entry.is_class:
         return known_arguments.arguments(loader, entry.kind, entry.name) is None
-    return not known_arguments.resolves_name(loader, "h5", entry.kind, entry.name)
+    return evidence.document.format not in _ARCHIVES and not known_arguments.resolves_name(
+        loader, "h5", entry.kind, entry.name
+    )
 
 
 def _names(value: Json) -> Iterator[tuple[str, bool]]:
@@ -212,10 +221,11 @@ def _custom_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
     Return the doubt about an optimizer that no release has. In HDF5, Keras 3 also finds optimizers
     by the names in their configs, such as a subclass of Adam.
     """
-    if evidence.document.format != "h5" or evidence.wrapper is not None:
+    is_archive = evidence.document.format in _ARCHIVES
+    if not (is_archive or evidence.document.format == "h5") or evidence.wrapper is not None:
         return None
     name = evidence.outer.rpartition(">")[2]
-    names = {name.lower(), str(evidence.inner.get("name")).lower()}
+    names = {name.lower()} | (set() if is_archive else {str(evidence.inner.get("name")).lower()})
     if not name or not names.isdisjoint(optimizer_config.ALIASES):
         return None
     return f"the optimizer {short(name)} is custom and must be passed in custom_objects"

@@ -167,8 +167,13 @@ def _with_training(verdict: Verdict, compiled: TrainingEvidence) -> Verdict:
         return replace(verdict, training=training)
     cause = Cause(
         kind=Obstacle.STORAGE,
-        reason=f"{release_name(verdict.loader)} reads the training configuration even with "
-        f"compile=False: {text}",
+        reason=f"{release_name(verdict.loader)} "
+        + (
+            "always reads the training configuration in JSON"
+            if compiled.document.format == "json"
+            else "reads the training configuration even with compile=False"
+        )
+        + f": {text}",
     )
     if training.reason is None:
         return replace(verdict, training=training, doubts=(*verdict.doubts, cause))

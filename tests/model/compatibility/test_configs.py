@@ -46,6 +46,8 @@ BY_NAME: Final[Config] = {
     },
 }
 
+KERAS3_LOADERS: Final = tuple(name for name in LOADERS if name.startswith("keras3"))
+
 
 def with_states(layer: Config) -> Config:
     """
@@ -343,6 +345,35 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
         sequential(FLOATS, {**functional, "class_name": "Model"}), tmp_path / "model.h5"
     )
     assert "counts the variables" in str([cause.reason for cause in found["keras3.3"].causes])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "loss", "expected"),
+    [
+        ("SGD", "dice", {}),
+        ("SGD", ("keras.losses", "Tversky", {}), {"keras3.0": Outcome.INCOMPATIBLE}),
+        ("SGD", ("builtins", "function", "mine"), dict.fromkeys(KERAS3_LOADERS, Outcome.UNKNOWN)),
+        ("Mine", "mse", dict.fromkeys(KERAS3_LOADERS, Outcome.UNKNOWN)),
+    ],
+)
+def test_json_is_always_compiled(
+    optimizer: str, loss: str | tuple[object, ...], expected: dict[str, Outcome], tmp_path: Path
+) -> None:
+    """``model_from_json`` of Keras 3.0 to 3.15 builds the objects, and looks up no names."""
+    keys = ("module", "class_name", "config")
+    model = tmp_path / "model.json"
+    config = json.loads((FIXTURES / "keras3.3/default_float32.json").read_text(encoding="utf-8"))
+    config["compile_config"] = {
+        "optimizer": dict(zip(keys, ("keras.optimizers", optimizer, {}), strict=True)),
+        "loss": loss if isinstance(loss, str) else dict(zip(keys, loss, strict=True)),
+    }
+    model.write_text(json.dumps(config), encoding="utf-8")
+    releases = policytool.inspect(str(model)).releases
+    assert {
+        loader: releases[loader].outcome
+        for loader in KERAS3_LOADERS
+        if releases[loader].outcome is not Outcome.LOADS
+    } == expected
 
 
 def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
