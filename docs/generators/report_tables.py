@@ -87,7 +87,7 @@ def _records(kind: Type) -> Iterator[Record[Any]]:
 
 
 def _is_list(kind: Type) -> bool:
-    return "array" in (kind.schema().get("type") or ()) and any(_records(kind))
+    return kind.schema().get("type") == "array" and any(_records(kind))
 
 
 def _text(kind: Type) -> str:

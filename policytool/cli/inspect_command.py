@@ -34,8 +34,6 @@ _ONLY = ("deprecated", "mixed")
 _PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
 
-_WITH_EXTRAS = _PAGES | {"json", json_lines.FORMAT}
-
 _WITHOUT_SIZES = {"table", "markdown"}
 """Reports with the sizes of layers only if the terminal is wide."""
 
@@ -83,7 +81,7 @@ def command(
     extras: dict[str, inspection.ModelExtras] = {}
     results = inspection.check_selection(_models(fleet, terminal, extras), selection)
     if terminal.stdout_format == json_lines.FORMAT:
-        return _print_lines(fleet, terminal, results, selection, extras)
+        return _print_lines(fleet, terminal, results, selection)
     inspected = inspection.collect(results)
     selected = replace(inspection.select(inspected, selection), extras=extras)
     failures = inspected.failures
@@ -129,19 +127,16 @@ def _models(
 
     :param extras: where everything else that reports show of a model is added, by its path
     """
-    every = fleet.every  # so that the reports of shards are that of one run
-    with_extras = (
-        len(every) == 1
-        and not isinstance(every[0].path, RemotePath)  # a plan would repeat the requests for it
-        and _WITH_EXTRAS & terminal.formats
+    inputs = fleet.inputs
+    with_fix = (
+        len(inputs) == 1
+        and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
+        and _PAGES & terminal.formats
     )
     view = options.terminal_view(terminal.color, variables=terminal.variables)
     with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
-    if with_extras:
-        request = suggested_conversion.ExtrasRequest(
-            with_sizes=with_sizes, with_advice=bool(_PAGES & terminal.formats)
-        )
-        results = fleet.results(suggested_conversion.TASK, request)
+    if with_fix:
+        results = fleet.results(suggested_conversion.TASK, with_sizes)
         return suggested_conversion.models(results, extras)
     return fleet.results(inspection.TASK, with_sizes)
 
@@ -151,13 +146,11 @@ def _print_lines(
     terminal: InspectCommandLine,
     results: Iterable[Model | Failure | None],
     selection: inspection.Selection,
-    extras: Mapping[str, inspection.ModelExtras],
 ) -> int:
     """Print each result as soon as it is available, and return the exit code."""
 
     def values(model: Model) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-        layers = inspection.select_layers(model, selection)
-        return model_values(model, layers, extras.get(model.path)), {}
+        return model_values(model, inspection.select_layers(model, selection)), {}
 
     def printed(lines: LinesReport) -> Iterator[Model | Failure | None]:
         for result in lines.write_all(results, lambda model: model.path, values):
@@ -168,7 +161,7 @@ def _print_lines(
     names = task.names(fleet.every)
     with LinesReport("inspect", names, codec.encode(selection), terminal.shard) as lines:
         collected = inspection.collect(result for result in printed(lines) if terminal.report_files)
-        selected = replace(inspection.select(collected, selection), extras=extras)
+        selected = inspection.select(collected, selection)
         unwritten = options.write_reports(
             terminal.report_files, _REPORTERS, selected, variables=terminal.variables
         )

@@ -292,19 +292,8 @@ class ExportSummary:
     unmeasured: str | None = None
     """The class or operation that was not measured; None if all were."""
 
-    reason: str | None = None
-    """Why the first of these layers fails, or is unknown; None if there are none."""
-
-    layers: tuple[str, ...] = ()
-    """The paths of the layers that fail; if there are none, of those that were not measured."""
-
     weights: tuple[str, ...] = ()
     """The dtypes of the weights in the exported file."""
-
-    @property
-    def outcome(self) -> str:
-        """Whether the model can be exported: ``exports``, ``fails`` or ``unknown``."""
-        return "fails" if self.failing else "unknown" if self.unmeasured else "exports"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

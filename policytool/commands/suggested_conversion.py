@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.formats.document import Document
-    from policytool.model.exports import ExportVerdict
     from policytool.model.loaded_model import LoadedModel
 
 
@@ -48,34 +47,21 @@ class InspectedModel:
     extras: ModelExtras
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExtrasRequest:
-    """What is read of a model in addition to its exports."""
-
-    with_sizes: bool = False
-    """As for :func:`policytool.commands.inspect.attempt`."""
-
-    with_advice: bool = True
-    """Whether to find the fix of a model, and the architectures that weights fit."""
-
-
-def attempt(
-    source: Input, request: ExtrasRequest = ExtrasRequest()
-) -> InspectedModel | Failure | None:
+def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure | None:  # noqa: FBT001, FBT002
     """
-    Return the model of an input with its extras, its failure, or None for a discovered file that is
+    Return the model of an input with its fix, its failure, or None for a discovered file that is
     not a model.
+
+    :param with_sizes: as for :func:`policytool.commands.inspect.attempt`
     """
     try:
         with steps.budget(source.display_path):
             document = format_detection.document(source.path, source.display_path)
             if document.config_part is None or document.format not in CONVERTED:
-                fits = _fits(document, source) if request.with_advice else None
-                extras = ModelExtras(fits=fits)
-                read = reading.sized_model if request.with_sizes else reading.model_of
-                return InspectedModel(model=read(document), extras=extras)
+                extras = ModelExtras(fits=_fits(document, source))
+                return InspectedModel(model=reading.model_of(document), extras=extras)
             loaded = reading.load_model(document)
-            model = loaded.sized_model if request.with_sizes else loaded.model
+            model = loaded.sized_model if with_sizes else loaded.model
     except ModelFileError as error:
         return failure_of(source, error)
     newest_keras = newest(KERAS3).id
@@ -83,8 +69,6 @@ def attempt(
         verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
     ):
         return InspectedModel(model=model, extras=ModelExtras(exports=_exports(loaded)))
-    if not request.with_advice:
-        return InspectedModel(model=model, extras=ModelExtras())
     fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
     if isinstance(fix, Failure):
         fix = SuggestedFix(obstacle=fix.message)
@@ -124,18 +108,14 @@ def _exports(loaded: LoadedModel) -> tuple[ExportSummary, ...]:
     """Return which exporters of Keras support the model."""
     from policytool.model import exports  # only for models that the newest Keras loads
 
-    return tuple(map(_export_summary, exports.export_verdicts(loaded)))
-
-
-def _export_summary(verdict: ExportVerdict) -> ExportSummary:
-    obstacles = verdict.failing or verdict.unmeasured
-    return ExportSummary(
-        exporter=verdict.exporter,
-        failing=next((layer.class_name for layer in verdict.failing), None),
-        unmeasured=next((layer.class_name for layer in verdict.unmeasured), None),
-        reason=obstacles[0].reason if obstacles else None,
-        layers=tuple(path for layer in obstacles for path in layer.layers),
-        weights=verdict.weights,
+    return tuple(
+        ExportSummary(
+            exporter=verdict.exporter,
+            failing=next((layer.class_name for layer in verdict.failing), None),
+            unmeasured=next((layer.class_name for layer in verdict.unmeasured), None),
+            weights=verdict.weights,
+        )
+        for verdict in exports.export_verdicts(loaded)
     )
 
 

@@ -21,13 +21,6 @@ _DEFAULT: Final = "float32"
 """The global policy of Keras, and the policy that most exporters support."""
 
 
-_STAGES: Final = {
-    "export": "Keras fails to export",
-    "run": "the runtime fails to run the exported file of",
-    "outputs": "the exported file gives different results for",
-}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerExport:
     """The measured export of layers of one class and policy, or of an operation."""
@@ -47,14 +40,6 @@ class LayerExport:
 
     layers: tuple[str, ...] = ()
     """The paths of the layers; empty for an operation."""
-
-    @property
-    def reason(self) -> str:
-        """Why the layers are not known to be exported; empty if they are."""
-        if self.export is None:
-            return f"{self.name} was not measured"
-        stage = self.export.fails
-        return f"{_STAGES[stage]} {self.name}: {self.export.message}" if stage else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

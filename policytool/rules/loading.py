@@ -542,6 +542,13 @@ _TFJS_ADVICE: Final = (
 )
 
 
+_EXPORT_STAGES: Final = {
+    "export": "Keras fails to export",
+    "run": "the runtime fails to run the exported file of",
+    "outputs": "the exported file gives different results for",
+}
+
+
 @rule(
     id="PT508",
     severity=Severity.ERROR,
@@ -586,8 +593,8 @@ def export_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 def _export_finding(
     case: RuleInput, loaded: LoadedModel, name: str, failing: LayerExport
 ) -> Finding:
-    place = Cause(kind=Obstacle.DTYPE, reason=failing.reason, layers=failing.layers)
-    is_inexact = failing.export is not None and failing.export.fails == "outputs"
+    stage, message = (failing.export.fails, failing.export.message) if failing.export else ("", "")
+    place = Cause(kind=Obstacle.DTYPE, reason=message, layers=failing.layers)
     others = [
         release_name(verdict.exporter)
         for verdict in exports.export_verdicts(loaded)
@@ -595,11 +602,12 @@ def _export_finding(
     ]
     instead = f"export the model to {' or '.join(others)}" if others else "replace the layers"
     return export_fails.finding(
-        f"{release_name(name)}: {failing.reason}{_further_layers(place)}",
+        f"{release_name(name)}: {_EXPORT_STAGES[str(stage)]} {failing.name}: {message}"
+        f"{_further_layers(place)}",
         path=failing.layers[0],
         address=_cause_address(case, place),
         detail=f"{name} {failing.name}",
-        severity=Severity.WARNING if is_inexact else None,
+        severity=Severity.WARNING if stage == "outputs" else None,
         remedy=_export_remedy(loaded, failing) if failing.needs_float32 else None,
         advice=None if failing.needs_float32 else instead,
     )

@@ -22,7 +22,6 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.commands.migrate import attempt as migrate_input
 from policytool.commands.saved_plans import SavedPlan, SavedPlanRequest
-from policytool.commands.suggested_conversion import ExtrasRequest
 from policytool.commands.summary import SummaryRequest
 from policytool.formats import discovery, format_detection
 from policytool.migration.planning.options import options_from_arguments
@@ -61,7 +60,7 @@ def _plan(path: Path) -> Plan:
 
 REQUESTS: Final[dict[str, Callable[[Path], tuple[Any, Any]]]] = {
     "inspect": lambda path: (discovery.named_input(str(path)), None),
-    "suggested_conversion": lambda path: (discovery.named_input(str(path)), ExtrasRequest()),
+    "suggested_conversion": lambda path: (discovery.named_input(str(path)), None),
     "summary": lambda path: (discovery.named_input(str(path)), SummaryRequest()),
     "audit": lambda path: (discovery.named_input(str(path)), AuditOptions()),
     "fix": lambda path: (

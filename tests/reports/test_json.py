@@ -110,25 +110,6 @@ def test_report_of_failures_matches_the_schema(tmp_path: Path) -> None:
     assert [set(failure) for failure in ended.json["failures"]] == [{"path", "code", "message"}] * 2
 
 
-def test_exports_of_the_only_model() -> None:
-    """They are empty if the newest Keras fails to load the model, and null for several models."""
-    paths = [FIXTURES / "keras3.15/global_mixed_bfloat16.keras", FIXTURES / "tf2.15/rnn.h5"]
-    reports = [run("inspect", "--format", "json", path).json for path in paths]
-    for report in reports:
-        validator("inspect").validate(report)
-    exports = {entry["exporter"]: entry for entry in reports[0]["models"][0]["exports"]}
-    assert exports["onnx"]["outcome"] == "fails"
-    assert exports["onnx"]["layers"] == ["mlp/dense_a"]
-    assert "Dense with policy mixed_bfloat16: " in exports["onnx"]["reason"]
-    expected = {"outcome": "exports", "reason": None, "layers": [], "weights": ["float32"]}
-    assert exports["tf_saved_model"] == {"exporter": "tf_saved_model", **expected}
-    assert reports[1]["models"][0]["exports"] == []
-    lines = run("inspect", "--format", "jsonl", paths[0]).out.splitlines()
-    assert json.loads(lines[1])["model"]["exports"] == reports[0]["models"][0]["exports"]
-    both = run("inspect", "--format", "json", *paths).json["models"]
-    assert [model["exports"] for model in both] == [None, None]
-
-
 @pytest.mark.parametrize("scale", ["128.0", "NaN", "Infinity"])
 def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
     """Loss scales that JSON has no number for are valid strings."""

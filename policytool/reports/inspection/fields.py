@@ -13,7 +13,6 @@ from policytool.model.model import Source
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
-from policytool.releases.releases import EXPORTERS
 from policytool.reports.fields import (
     CODE,
     COUNT,
@@ -57,7 +56,7 @@ from policytool.support.text.jsontext import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.commands.inspect import ExportSummary, ModelExtras, SelectedInspection
+    from policytool.commands.inspect import SelectedInspection
     from policytool.formats.document import Observation, Signature, TracedOp
     from policytool.model.model import Layer, Model, Optimizer, Summary, Variable
     from policytool.releases.policy import Quantization
@@ -495,29 +494,11 @@ _MODEL: Final[Record[Model]] = Record(
 )
 
 
-_EXPORT: Final[Record[ExportSummary]] = Record(
-    "",
-    (
-        Field("exporter", choice(*EXPORTERS), "The `format` of `model.export`."),
-        Field(
-            "outcome",
-            choice("exports", "fails", "unknown"),
-            "Whether Keras exports all layers, and the runtime of the format runs the file with "
-            "the same results; unknown if a layer was not measured.",
-        ),
-        Field("reason", OPTIONAL_TEXT, "Why the first layer fails, or is unknown."),
-        Field("layers", items(TEXT), "The paths of the layers that fail, or are unknown."),
-        Field("weights", DTYPES, "The dtypes of the weights in the exported file."),
-    ),
-)
-
-
 class ListedModel(NamedTuple):
     """A model, and the layers to show."""
 
     model: Model
     layers: tuple[Layer, ...]
-    extras: ModelExtras | None = None
 
 
 MODEL: Final[Record[ListedModel]] = Record(
@@ -530,22 +511,13 @@ MODEL: Final[Record[ListedModel]] = Record(
             "Every layer once, in model order, starting with the model itself.",
         ),
         *fields_of("model", _MODEL.fields[3:]),
-        Field(
-            "exports",
-            nullable(items(_EXPORT)),
-            "Whether `model.export` of the newest Keras writes the model in other formats; empty "
-            "if this Keras does not load it. Null for several models, and for URLs.",
-            value=lambda listed: listed.extras and listed.extras.exports,
-        ),
     ),
 )
 
 
-def model_values(
-    model: Model, layers: tuple[Layer, ...], extras: ModelExtras | None
-) -> dict[str, Any]:
+def model_values(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
     """Return the entry of a model in the JSON report, with the layers to show."""
-    return MODEL.values(ListedModel(model, layers, extras))
+    return MODEL.values(ListedModel(model, layers))
 
 
 REPORT: Final[Report[SelectedInspection]] = Report(
@@ -559,10 +531,7 @@ REPORT: Final[Report[SelectedInspection]] = Report(
             "models",
             streamed_list(MODEL),
             "Models in the order of the inputs.",
-            value=lambda selected: (
-                ListedModel(model, layers, selected.extras.get(model.path))
-                for model, layers in selected.shown()
-            ),
+            value=lambda selected: (ListedModel(*listed) for listed in selected.shown()),
         ),
         failures_field()._replace(value=attrgetter("inspection.failures")),
     ),
