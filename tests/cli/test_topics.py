@@ -145,4 +145,5 @@ def test_commands_of_other_programs_suggest_the_command_that_does_it(name: str) 
     """The suggestion is a command or a Python function."""
     ended = run(name, "model.h5")
     assert ended.code == Exit.USAGE
-    assert re.search(r"Use `policytool[ .](?:migrate|audit|inspect|load)", ended.err)
+    command = r"policytool[ .](?:migrate|audit|inspect|load)|model\.quantize"
+    assert re.search(f"Use `(?:{command})", ended.err)
