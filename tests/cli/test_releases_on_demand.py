@@ -165,6 +165,7 @@ def start_conversion() -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -181,7 +182,7 @@ def test_an_interrupted_installation_is_not_complete(number: signal.Signals, uv:
     (uv.folder / "wait").touch()
     process = start_conversion()
     wait_for_installations(uv, 1)
-    process.send_signal(number)
+    os.killpg(process.pid, number)  # without uv, which has a session of its own
     process.communicate()
     again = start_conversion()
     if number is signal.SIGTERM:
