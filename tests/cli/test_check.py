@@ -326,8 +326,7 @@ def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> No
     assert the_run(given).inputs.kind is InputKind.GIVEN
     assert the_run(given).inputs.batches == the_run(drawn).inputs.batches - 2 == 2
     assert the_run(drawn).inputs.extra == ("constant", "edges")
-    with np.load(saved) as arrays:
-        assert {array.shape[0] for array in arrays.values()} == {8}
+    assert np.load(saved).shape[0] == 8
     other = checked(worker, MIXED_KERAS, batches=2, batch_size=4, seed=8)
     assert the_run(other).calls != the_run(drawn).calls
 
