@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from policytool.commands import check_run
 from policytool.numerics import check_sides, recordings
 from policytool.numerics.check_results.checks import Check, CheckNote, RecordedFile
-from policytool.numerics.environments import best_release
 from policytool.numerics.recordings import RecordedRun, Recording
 from policytool.numerics.verdicts import answers
 from policytool.releases.releases import KERAS2
@@ -24,7 +23,7 @@ from policytool.support.project import VERSION
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.hand_over import HandOver
+    from policytool.numerics.recordings import CallPair
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
 
@@ -49,31 +49,29 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
     with steps.budget(model.display_path), hand_over.temporary_folder() as folder:
         crash_guard.set_next_file(model.display_path, check_run.LOST)
         source = check_sides.read_source(model, hand_over)
-        models = (source.loaded,) if source.loaded is not None else ()
-        tools.worker.fit(lambda: best_release(*models))
+        check_run.fit_release(tools, source)
         weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
         side = check_sides.prepare_side(source, options.candidate, (hand_over, folder), weights)
         answer = _answer((model, source, side), options, tools, reference, folder)
         recording = _recording((model, source, side), options, answer, folder)
-    notes = () if reference is None else tuple(_notes(reference.run, recording.run))
     check = Check(
         reference=recording.run.side,
         candidate=recording.run.side,
         versions=recording.run.versions,
-        runs=_runs(recordings.recorded_run(recording), source, options),
-        notes=notes,
+        runs=(),
         recording=_write(options.record, recording) if options.record is not None else None,
     )
     if reference is None:
-        return check
+        return replace(check, runs=_runs(recordings.recorded_run(recording), source, options))
+    pairs = recordings.pair_calls(reference.run, recording.run)
     (compared,) = _runs(
-        recordings.compared_run(reference, recording, tuple(answer["compared"])), source, options
+        recordings.compared_run(reference, recording, pairs, answer["compared"]), source, options
     )
-    origin = recordings.origin(compared, reference.run, recording.run)
     check = replace(
         check,
         reference=reference.run.side,
-        runs=(replace(compared, origin=origin),),
+        runs=(replace(compared, origin=recordings.origin(compared, pairs)),),
+        notes=tuple(_notes(reference.run, pairs)),
         against=str(options.against),
     )
     return _with_quiet_origin(check) if check.is_equal else check
@@ -209,13 +207,13 @@ def _write(path: Path, recording: Recording) -> RecordedFile:
     )
 
 
-def _notes(reference: RecordedRun, candidate: RecordedRun) -> list[CheckNote]:
+def _notes(reference: RecordedRun, pairs: Sequence[CallPair]) -> list[CheckNote]:
     """Return notes about the recorded run, and the first layer that computes in another dtype."""
     device = reference.device
     device_words = f"{device.name} ({device.model})" if device.model else device.name
     libraries = f"TensorFlow {reference.versions.get('tensorflow')} and {reference.side.library}"
     texts = [
         f"the reference was recorded with {libraries} on {device_words}",
-        *recordings.dtype_changes(reference, candidate),
+        *recordings.dtype_changes(pairs),
     ]
     return [CheckNote(code="recorded", message=text) for text in texts]

@@ -221,8 +221,7 @@ def _measure(
     first = check_sides.read_source(model, hand_over)
     crash_guard.set_next_file((other or model).display_path, LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
-    models = [source.loaded for source in (second, first) if source.loaded is not None]
-    tools.worker.fit(lambda: best_release(*models))
+    fit_release(tools, second, first)
     weights = check_sides.read_weights(options.weights, first, second, hand_over=hand_over)
     with hand_over.temporary_folder() as folder:
         reference = reference_options(first, two=other is not None)
@@ -252,6 +251,12 @@ def _measure(
             and _have_same_policies(*sides),
         )
         return MeasuredCheck(check=check, source=second, candidate=sides[1].loaded)
+
+
+def fit_release(tools: TensorFlowTools, *sources: CheckSource) -> None:
+    """Use the release that fits the models best, if the user left the choice to the files."""
+    models = [source.loaded for source in sources if source.loaded is not None]
+    tools.worker.fit(lambda: best_release(*models))
 
 
 def check_readable(options: CheckOptions) -> None:

@@ -12,20 +12,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool.numerics.check_results.checks import (  # noqa: TC001  # for the codec
     CheckInputs,
     CheckSide,
     TensorFlowDevice,
 )
+from policytool.numerics.check_results.metrics import TensorReductions
 from policytool.numerics.check_results.verdicts import Origin
 from policytool.numerics.verdicts.answers import file_paths
 from policytool.numerics.verdicts.tolerances import accumulated_tolerances, is_newly_nonfinite
 from policytool.support.text import codec, jsontext
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -89,6 +91,10 @@ class RecordedCall:
     """The numbers of the calls that computed the inputs."""
 
     outputs: tuple[RecordedTensor, ...]
+
+
+CallPair: TypeAlias = tuple[RecordedCall, RecordedCall]
+"""The same call in the reference and in the candidate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,19 +207,22 @@ def write(path: Path, recording: Recording) -> None:
 
 
 def compared_run(
-    reference: Recording, candidate: Recording, compared: tuple[Mapping[str, Any], ...]
+    reference: Recording,
+    candidate: Recording,
+    pairs: Sequence[CallPair],
+    compared: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """
     Return the run in which a candidate is compared with a reference, as the child process returns
     the run of a check.
 
+    :param pairs: the calls that both runs have
     :param compared: the errors and changes of each output
     """
-    pairs = _pairs(reference.run, candidate.run)
-    paths = {id(first): second for first, second in pairs}
     numbers = {
         id(first): number for number, (first, _) in enumerate(pairs)
     }  # of calls of the reference
+    paired = {id(call) for pair in pairs for call in pair}
     calls = [
         _call(first, second, (reference, candidate), reference.run.calls, numbers)
         for first, second in pairs
@@ -237,11 +246,10 @@ def compared_run(
             for output, errors in zip(reference.run.outputs, compared, strict=True)
         ],
         "unmatched": sorted(
-            {call.path for call in reference.run.calls if id(call) not in paths}
-            | {
+            {
                 call.path
-                for call in candidate.run.calls
-                if id(call) not in {id(second) for _, second in pairs}
+                for call in (*reference.run.calls, *candidate.run.calls)
+                if id(call) not in paired
             }
         ),
         "random": sorted({*reference.run.random, *candidate.run.random}),
@@ -272,9 +280,7 @@ def _json(value: object) -> Any:  # noqa: ANN401
     return json.loads(codec.encode(value))
 
 
-def _pairs(
-    reference: RecordedRun, candidate: RecordedRun
-) -> list[tuple[RecordedCall, RecordedCall]]:
+def pair_calls(reference: RecordedRun, candidate: RecordedRun) -> list[CallPair]:
     """Return the calls that both runs have, in the order of the reference."""
     if not reference.calls or not candidate.calls:
         return []
@@ -352,7 +358,7 @@ def _errors(
     if first.elements != second.elements:
         return None
     is_float = "float" in first.dtype and "float" in second.dtype
-    nothing = dict.fromkeys(_MEASURED)
+    nothing = dict.fromkeys(field.name for field in fields(TensorReductions))
     if not is_float:
         return {
             **nothing,
@@ -393,30 +399,21 @@ def _errors(
     }
 
 
-_MEASURED: Final = (
-    *("squared_error", "squared_reference", "squared_candidate", "overflowed"),
-    *("nan_reference", "nan_candidate", "infinite_reference", "infinite_candidate"),
-    *("subnormal", "flushed", "largest_reference", "largest_candidate", "largest_error"),
-    *("reference_at_largest", "candidate_at_largest", "differing"),
-)
-"""The fields of :class:`~policytool.numerics.check_results.metrics.TensorReductions`."""
-
-
 def _largest(tensor: RecordedTensor) -> float:
     return max(map(abs, tensor.range), default=0.0) if tensor.range is not None else 0.0
 
 
-def dtype_changes(reference: RecordedRun, candidate: RecordedRun) -> list[str]:
+def dtype_changes(pairs: Sequence[CallPair]) -> list[str]:
     """Return a sentence on the first call that computes in another dtype, if there is one."""
     return [
         f"layer {first.path} ({first.class_name}) is the first that computes in another dtype: "
         f"{second.compute} instead of {first.compute}"
-        for first, second in _pairs(reference, candidate)
+        for first, second in pairs
         if first.compute != second.compute and not first.is_model
     ][:1]
 
 
-def origin(run: CheckRun, reference: RecordedRun, candidate: RecordedRun) -> Origin | None:
+def origin(run: CheckRun, pairs: Sequence[CallPair]) -> Origin | None:
     """
     Return the first call that returns different values than rounding explains, or the call that
     computes its mask; None if there is no such call.
@@ -432,7 +429,7 @@ def origin(run: CheckRun, reference: RecordedRun, candidate: RecordedRun) -> Ori
     )
     if place is None:
         return None
-    call = _mask_origin(run, place, reference, candidate) or run.calls[place]
+    call = _mask_origin(run, place, pairs) or run.calls[place]
     return Origin(
         path=call.place,
         class_name=call.class_name,
@@ -453,17 +450,12 @@ def _departs(call: LayerCall, tolerance: float) -> bool:
     )
 
 
-def _mask_origin(
-    run: CheckRun, place: int, reference: RecordedRun, candidate: RecordedRun
-) -> LayerCall | None:
+def _mask_origin(run: CheckRun, place: int, pairs: Sequence[CallPair]) -> LayerCall | None:
     """
     Return the first call with another mask among those that compute the inputs of a call; None if
     all masks are the same.
     """
-    masks = {
-        (first.path, first.number): (_masks(first), _masks(second))
-        for first, second in _pairs(reference, candidate)
-    }
+    masks = {(first.path, first.number): (_masks(first), _masks(second)) for first, second in pairs}
     pending, visited = [place], set()
     while pending:
         number = pending.pop()
