@@ -125,9 +125,10 @@ def _check_spelling(word: str) -> None:
     from policytool.reports import topics
     from policytool.support.text.phrases import did_you_mean
 
-    suggestion = policy.suggestion(word)
-    if not suggestion.startswith(". Did you mean 'mixed") and "float32" not in suggestion:
-        suggestion = did_you_mean(word, topics.names())
+    meant = policy.meant_policy(word)
+    suggestion = (
+        did_you_mean(word, topics.names()) if meant is None else f". Did you mean {meant!r}?"
+    )
     if suggestion != did_you_mean(word, ()):
         raise UsageError(f"unknown topic {word!r}{suggestion} Run `policytool explain --help`")
 

@@ -340,15 +340,21 @@ _SHORT: Final = re.compile(
 )
 
 
-def suggestion(name: str) -> str:
-    """Return the end of a sentence about an unknown name of a policy, with the policy it means."""
+def meant_policy(name: str) -> str | None:
+    """Return the policy that a short name of other libraries means; None for other names."""
     folded = re.sub(r"\W", "_", name.casefold())
     if re.fullmatch(r"(?:fp|f|float|single)_?(?:32)?", folded) and folded not in {"f", "fp"}:
-        return ". Did you mean 'float32'?"
+        return "float32"
     match = _SHORT.fullmatch(folded)
     if match and (match[3] or folded.removeprefix("mixed_") in {"half", "brain"}):
-        return f". Did you mean 'mixed_{'b' if match[1] else ''}float16'?"
-    return did_you_mean(name, LISTED)
+        return f"mixed_{'b' if match[1] else ''}float16"
+    return None
+
+
+def _suggestion(name: str) -> str:
+    """Return the end of a sentence about an unknown name of a policy, with the policy it means."""
+    meant = meant_policy(name)
+    return did_you_mean(name, LISTED) if meant is None else f". Did you mean {meant!r}?"
 
 
 @lru_cache(maxsize=256)  # a name is read by the rules of one release after the other
@@ -361,6 +367,6 @@ def _unknown_name_message(name: str) -> str:
     )
     removed = "infer, infer_with_float32_vars, <dtype>_with_float32_vars"
     return (
-        f"unknown policy {name!r}{suggestion(name)} Supported: {valid}; quantized in "
+        f"unknown policy {name!r}{_suggestion(name)} Supported: {valid}; quantized in "
         f"Keras 3: {quantised}; removed but still recognized: {removed}"
     )
