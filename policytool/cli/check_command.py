@@ -109,7 +109,7 @@ def command(
     unwritten = options.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
-    if request.record is not None and request.against is None:
+    if checks.check.is_recording:
         return Exit.CLEAN
     exits = {Answer.SAFE: Exit.CLEAN, Answer.NOT_SAFE: Exit.FINDINGS}
     undecided = Exit.CLEAN if terminal.accept_undecided else Exit.UNDECIDED
