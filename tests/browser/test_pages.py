@@ -177,7 +177,7 @@ def test_graph_is_searched_and_opened_with_the_keyboard(show: Any) -> None:
 
 
 def test_graph_is_drawn_when_it_comes_into_view(show: Any) -> None:
-    """A page of many models does not draw graphs that nobody has scrolled to."""
+    """A page of many models draws only graphs that were in view."""
     driver = show("inspect")
     last = driver.find_elements(By.CSS_SELECTOR, ".graph")[-1]
     assert not last.find_elements(By.CSS_SELECTOR, ".node")

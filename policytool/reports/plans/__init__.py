@@ -301,8 +301,8 @@ def _blocks(migration: Migration, view: View) -> Iterator[Block]:
     yield _verdict(migration)
     if view.is_searchable and not migration.plan.refusals:
         yield _figures(migration)
-    if view.is_searchable and not migration.plan.refusals and (drawing := _graph(migration)):
-        yield drawing
+        if (drawing := _graph(migration)) is not None:
+            yield drawing
     source_facts = Facts(facts=(_source(migration), *facts(migration)))
     table = changes_table(migration, most)
     yield from filter(
