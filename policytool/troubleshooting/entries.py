@@ -173,7 +173,7 @@ def _patterns(entry: Mapping[str, Any], expressions: Mapping[str, str]) -> Itera
                 (pattern, "") if isinstance(pattern, str) else (pattern["regex"], pattern["needs"])
             )
             yield Pattern(
-                regex=re.compile(_expanded(regex, expressions)),
+                regex=re.compile(_expanded(regex, expressions), re.MULTILINE),
                 specificity=specificity,
                 needs=_expanded(required, expressions),
             )
@@ -461,10 +461,11 @@ def explain_text(text: str) -> Explanation:
         _Place(message=message, texts=message.joined_lines(), weight=weight)
         for message, weight in zip(all_messages, _weights(all_messages), strict=True)
     ]
+    all_texts = "\n".join(text for place in weighted_messages for text in place.texts)
     best = [
         match
         for entry in entries()
-        if (match := _best_match(entry, weighted_messages, full_text, lines)) is not None
+        if (match := _best_match(entry, weighted_messages, all_texts, full_text, lines)) is not None
     ]
     best.sort(key=lambda match: (-match.confidence, -match.line))
     model, release = _model_path(full_text), _failing_release(full_text)
@@ -499,11 +500,17 @@ def _weights(messages: Sequence[Message]) -> list[float]:
 
 
 def _best_match(
-    entry: Entry, weighted_messages: Sequence[_Place], full_text: str, lines: Sequence[str]
+    entry: Entry,
+    weighted_messages: Sequence[_Place],
+    all_texts: str,
+    full_text: str,
+    lines: Sequence[str],
 ) -> Match | None:
     """Return the match of an entry with the highest confidence; the last of equal matches."""
     best: tuple[float, int] | None = None
     for pattern in entry.patterns:
+        if not pattern.regex.search(all_texts):  # thousands of messages take seconds one by one
+            continue
         hits = [
             (round(pattern.specificity.value * place.weight, 2), line)
             for place in weighted_messages
