@@ -177,7 +177,7 @@ class Diagnosis:
 
     def record_outputs(self, row: Row, number: int) -> None:
         """Record the outputs of a row's call."""
-        for tensor in self._comparisons.tensors(row.candidate.outputs):
+        for tensor in filter(_is_traced, self._comparisons.tensors(row.candidate.outputs)):
             self._rows.setdefault(tensor.name, number)
 
     def split(self, trace: Trace, row: Row, isolated: Any) -> None:
@@ -194,7 +194,7 @@ class Diagnosis:
         """Return the rows whose outputs these tensors are, or from which they are computed."""
         row_numbers: set[int] = set()
         visited: set[Any] = set()
-        pending = list(tensors)
+        pending = list(filter(_is_traced, tensors))
         while pending:
             tensor = pending.pop()
             number = self._rows.get(tensor.name)
@@ -204,6 +204,11 @@ class Diagnosis:
                 visited.add(tensor.op)
                 pending += tensor.op.inputs
         return sorted(row_numbers)
+
+
+def _is_traced(tensor: Any) -> bool:
+    """Return whether a tensor is the result of an operation, and not a constant of the model."""
+    return hasattr(tensor, "op")
 
 
 @dataclass(eq=False)
