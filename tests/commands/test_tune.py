@@ -23,6 +23,7 @@ from policytool.numerics.tuning.results import Ending, Objective, Split, Tuning,
 from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Interpreter, Worker
+from policytool.reports.tuning import headline
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from tests.helpers.example_checks import changes
 from tests.helpers.marks import THOROUGH
@@ -253,6 +254,17 @@ def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
     assert not (place / "out.h5").exists()
 
 
+def test_nothing_is_written_if_all_layers_stay_in_float32(place: Path) -> None:
+    worker = StandIn(dict.fromkeys(PATHS, math.inf))
+    tools, destination = TensorFlowTools(worker=worker), Destination(output=place / "out.h5")
+    result, written = tune.tune_and_write(
+        discovery.named_input("a.h5"), options(), destination, tools
+    )
+    assert (result.passed, len(result.kept), written) == (False, len(PATHS), None)
+    assert headline(result).startswith(f"{len(PATHS)} of {len(PATHS)} layers stay in float32, so")
+    assert not (place / "out.h5").exists()
+
+
 def test_a_set_that_fails_on_validation_is_searched_with_all_inputs() -> None:
     errors = dict.fromkeys(PATHS, 0.004)
     assert len(tuned(StandIn(errors, halves=1.0)).kept) == 0
@@ -272,11 +284,11 @@ def test_validation_that_is_not_finite_is_searched_too() -> None:
 def test_a_search_that_ends_early_has_a_valid_set() -> None:
     """
     A search that ends early returns a larger set that passes validation, and not the smallest set
-    that fails it.
+    that fails it. It is no result if it has all layers.
     """
     errors = dict.fromkeys(PATHS, 0.004)
     result = tuned(StandIn(errors, halves=1.33), budget=Budget(trials=2))
-    assert (result.passed, result.ending) == (True, Ending.TRIALS)
+    assert (result.passed, result.ending) == (False, Ending.TRIALS)
     assert len(result.kept) == len(PATHS)
 
 
@@ -313,9 +325,7 @@ def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:
 
     result = tuned(Refusing({}))
     assert [layer.path for layer in result.kept] == ["mlp/c"]
-    assert result.notes[0].message.startswith(
-        "the layers could not be ranked before the search"
-    )
+    assert result.notes[0].message.startswith("the layers could not be ranked before the search")
     assert any(trial.failure is not None for trial in result.trials)
 
 
@@ -337,7 +347,7 @@ def test_ctrl_c_keeps_the_best_set() -> None:
     worker = StandIn(WEAK)
 
     def interrupt(trial: int) -> None:
-        if trial == 4:
+        if trial == 5:
             raise KeyboardInterrupt
 
     worker.before = interrupt
