@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +39,6 @@ from troubleshooting_page import troubleshooting_page
 from variable_tables import variables_page
 from verdict_tables import verdicts_page
 
-from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
 from policytool.migration import planning
 from policytool.model import reading
@@ -42,8 +46,7 @@ from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.releases import known_arguments, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import LOADERS, release_name
-from policytool.reports import View, topics
-from policytool.reports.inspection import REPORTERS
+from policytool.reports import topics
 from policytool.rules import FAMILIES, RULES
 from policytool.support.errors import SpellingError
 
@@ -54,23 +57,28 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parent.parent.parent
 FIXTURE: Final = "fixtures/tf2.3/exp_mf16_fixed128.h5"
-WIDTH: Final = 120
+WIDTH: Final = 100
 _FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
 """rich's fonts lie on somebody's server; the viewer's own monospace font does."""
 
 
 def picture() -> str:
-    """Return a real report as SVG."""
-    model = inspection.inspect(FIXTURE)
-    selected = inspection.select(
-        inspection.Inspection(models=(model,), failures=()), inspection.Selection()
-    )
-    report = REPORTERS[0].render(selected, View(width=WIDTH, colour=True))
+    """Return what a terminal shows of a real command, as SVG."""
+    with tempfile.TemporaryDirectory() as directory:
+        shutil.copy(ROOT / FIXTURE, Path(directory, "model.h5"))
+        printed = subprocess.run(
+            [sys.executable, "-m", "policytool", "inspect", "model.h5", "--color", "always"],
+            cwd=directory,
+            env={**os.environ, "COLUMNS": str(WIDTH), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+        ).stdout
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     console.print(Text("$ policytool inspect model.h5"))
-    console.print(Text.from_ansi(report.replace(FIXTURE, "model.h5")))
+    console.print(Text.from_ansi(printed))
     svg = console.export_svg(title="policytool inspect", unique_id="policytool")
     return _FONT_FACE.sub("", svg).replace("Fira Code", "monospace") + "\n"
 
