@@ -125,8 +125,7 @@ def compatibility_page() -> str:
         "",
         (
             "`make docs` generates this page from "
-            "`policytool/model/compatibility/incompatibilities.py` and "
-            "`policytool/releases/data/layer_arguments.json`. The tested call is"
+            "`policytool/model/compatibility/incompatibilities.py`. The tested call is"
         ),
         "`load_model(path, compile=False)` with the default global policy. The tested releases are "
         + ", ".join(map(release_name, LOADERS))
@@ -187,10 +186,28 @@ def compatibility_page() -> str:
         "## Classes and keys",
         "",
         (
-            "`fixtures/layer_arguments.py` tested every class in every release with every key "
-            "that any release writes. `+module` after a release refers to"
+            "A release also fails to load a class that it does not have, a key that it does not "
+            "support, and a config without a key that it requires."
         ),
-        "files that contain the module of the class, such as `.keras` archives.",
+        (
+            "[Evidence](../evidence/arguments.md) lists the measured classes and keys. "
+            "`policytool inspect` names the class and the key of a model."
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def arguments_page() -> str:
+    """Return the table of classes and keys that a release does not load, as Markdown."""
+    lines = [
+        "# Classes and keys that a release does not load",
+        "",
+        (
+            "`make docs` generates this page from `policytool/releases/data/layer_arguments.json`. "
+            "`fixtures/layer_arguments.py` tested every class in every release with every key "
+            "that any release writes. `+module` after a release refers to files that contain the "
+            "module of the class, such as `.keras` archives."
+        ),
         "",
         "| class | incompatibility | releases |",
         "| --- | --- | --- |",
@@ -334,7 +351,7 @@ def rules_page() -> str:
         "",
         (
             "`make docs` generates this page from the rule modules. `policytool explain rules` and "
-            "`policytool explain ID` print the same text in the terminal. IDs are never"
+            "`policytool explain ID` print the same text, with its sources. IDs are never"
         ),
         (
             "reused. A safe fix leaves predictions unchanged. An unsafe fix changes numerics "
@@ -353,7 +370,7 @@ def rules_page() -> str:
             lines += [_rule_row(rule) for rule in rules]
     lines.append("")
     for rule in RULES:
-        lines += [f"## {rule.id} {rule.name}", "", topics.as_markdown(rule)]
+        lines += [f"## {rule.id} {rule.name}", "", topics.as_markdown(rule, with_sources=False)]
     return "\n".join(lines)
 
 
@@ -375,6 +392,7 @@ PAGES: Final = {
     "docs/reference/rules.md": rules_page,
     "docs/reference/compatibility.md": compatibility_page,
     "docs/reference/policytool.1": man_page,
+    "docs/evidence/arguments.md": arguments_page,
     "docs/evidence/migrated.md": migrated_page,
     "docs/how-to/targets.md": targets_page,
     "docs/reference/formats.md": formats_page,

@@ -134,7 +134,7 @@ _WORDS: Final = {
 _PLURALS: Final = {"integer": "integers", "object": "objects", "text": "texts"}
 
 _PARTS: Final[Mapping[str, Mapping[str, Callable[[], Iterator[str]]]]] = {
-    "json.md": {
+    "json-keys.md": {
         "model of inspect": partial(_keys, MODEL, LAYER),
         "layer of inspect": partial(_keys, LAYER),
     },

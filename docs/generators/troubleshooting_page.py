@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _MARKUP: Final = re.compile(r"[\\*<>\[\]|]|(?<![^\W_])_|_(?![^\W_])")
 _CODE: Final = re.compile(r"(`[^`]+`)")
-_ISSUE: Final = re.compile(r"https://github\.com/([^/]+/[^/]+)/issues/(\d+)")
+_ABOVE: Final = "`policytool explain releases` lists the names."
+"""The end of a step that the page has once, above all entries."""
 
 
 def troubleshooting_page() -> str:
@@ -35,12 +36,12 @@ def troubleshooting_page() -> str:
             "In the commands, `model.h5`, `model.keras`, `model.json`, `model.yaml` and "
             f"`exported/` stand for your model. The page has {len([*entries()])} entries."
         ),
+        "",
+        (
+            "If another release fails, use its name as `--target`. `policytool explain releases` "
+            "lists the names."
+        ),
     ]
-    for family in families():
-        lines += ["", f"- {family.title}"]
-        lines += [
-            f"    - [{entry.id}](#{entry.id}): {_code(entry.title)}" for entry in family.entries
-        ]
     for family in families():
         lines += ["", f"## {family.title}"]
         for entry in family.entries:
@@ -61,12 +62,10 @@ def _section(entry: Entry) -> Iterator[str]:
     yield f"**Cause.** {_prose(entry.cause)}"
     yield ""
     yield from _step("Check.", entry.check)
-    for number, step in enumerate(entry.fix):
+    steps = [step for step in entry.fix if not step.text.strip().endswith(_ABOVE)]
+    for number, step in enumerate(steps or entry.fix):
         yield ""
         yield from _step("Or:" if number else "Fix.", step)
-    if entry.sources:
-        yield ""
-        yield f"Reports: {', '.join(map(_link, entry.sources))}."
 
 
 def _step(label: str, step: Step) -> Iterator[str]:
@@ -78,19 +77,9 @@ def _step(label: str, step: Step) -> Iterator[str]:
         yield "```"
 
 
-def _code(text: str) -> str:
-    """Return a text with backticks in it as code."""
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
 def _prose(text: str) -> str:
     """Return a sentence as Markdown, in which only code between backticks is markup."""
     return "".join(
         piece if number % 2 else _MARKUP.sub(r"\\\g<0>", piece)
         for number, piece in enumerate(_CODE.split(text))
     )
-
-
-def _link(address: str) -> str:
-    found = _ISSUE.fullmatch(address)
-    return f"[{found[1]}#{found[2]}]({address})" if found else f"<{address}>"
