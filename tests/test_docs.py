@@ -60,7 +60,7 @@ GENERATED: Final = (
     "docs/reference/rules.md",
     "docs/reference/compatibility.md",
     "docs/reference/policytool.1",
-    "docs/how-to/targets.md",
+    "docs/how-to/migrate.md",
     "docs/how-to/troubleshooting.md",
     *(
         f"docs/evidence/{name}.md"
@@ -69,6 +69,9 @@ GENERATED: Final = (
             "behaviour",
             "conversions",
             "random-models",
+            "exports",
+            "conversion-steps",
+            "arguments",
             "applications",
             "crashes",
             "attacks",

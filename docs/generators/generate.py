@@ -23,7 +23,8 @@ from architecture_page import architecture_page
 from attacks_page import attacks_page
 from command_reference import commands_page
 from conversion_matrix import matrix_page
-from conversion_tables import behaviour_page, random_models_page, targets_page
+from conversion_tables import PAGES as CONVERSION_PAGES
+from conversion_tables import behaviour_page
 from crash_tables import crashes_page
 from format_table import formats_page
 from fuzz_tables import fuzzing_page
@@ -394,12 +395,10 @@ PAGES: Final = {
     "docs/reference/policytool.1": man_page,
     "docs/evidence/arguments.md": arguments_page,
     "docs/evidence/migrated.md": migrated_page,
-    "docs/how-to/targets.md": targets_page,
     "docs/reference/formats.md": formats_page,
     "docs/how-to/troubleshooting.md": troubleshooting_page,
     "docs/evidence/behaviour.md": behaviour_page,
     "docs/evidence/conversions.md": matrix_page,
-    "docs/evidence/random-models.md": random_models_page,
     "docs/evidence/applications.md": applications_page,
     "docs/evidence/crashes.md": crashes_page,
     "docs/evidence/attacks.md": attacks_page,
@@ -409,6 +408,7 @@ PAGES: Final = {
     "docs/evidence/public.md": public_page,
     "docs/evidence/verdicts.md": verdicts_page,
     "docs/evidence/fuzzing.md": fuzzing_page,
+    **CONVERSION_PAGES,
     **REPORT_PAGES,
     **FILES_WITH_ADDRESS,
 }

@@ -146,10 +146,10 @@ def test_the_site_fetches_nothing_from_other_hosts(site: Path, parsed: dict[str,
 @pytest.mark.parametrize(
     ("link", "page", "expected"),
     [
-        ("../../fixtures/README.md", "how-to/targets.md", "fixtures/README.md"),
+        ("../../fixtures/README.md", "how-to/migrate.md", "fixtures/README.md"),
         ("../../SECURITY.md#report", "explanation/security.md", "SECURITY.md#report"),
         ("../how-to/notebook.ipynb", "reference/python.md", "docs/how-to/notebook.ipynb"),
-        ("../../tests/", "how-to/targets.md", "tests"),
+        ("../../tests/", "how-to/migrate.md", "tests"),
         ("audit.md", "how-to/check.md", None),
         ("../index.md#use", "how-to/check.md", None),
         ("missing.md", "how-to/check.md", None),
