@@ -113,7 +113,7 @@ def test_forms_ask_for_the_version_and_the_command() -> None:
 
 def container_arguments() -> list[list[str]]:
     """Return the arguments of policytool in each `docker run` of the page."""
-    page = (ROOT / "docs/how-to/docker.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/fleets.md").read_text(encoding="utf-8")
     commands = re.findall(r"^docker run .*? policytool (.*)$", page, re.MULTILINE)
     return [shlex.split(command) for command in commands]
 
