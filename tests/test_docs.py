@@ -59,6 +59,7 @@ GENERATED: Final = (
     "docs/reference/policies.md",
     "docs/reference/rules.md",
     "docs/reference/compatibility.md",
+    "docs/reference/formats.md",
     "docs/reference/policytool.1",
     "docs/how-to/migrate.md",
     "docs/how-to/troubleshooting.md",
