@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent.parent
 FIXTURE: Final = "fixtures/tf2.3/exp_mf16_fixed128.h5"
 WIDTH: Final = 100
+_CONFIGS: Final = frozenset({"h5", "json", "keras", "orbax", "yaml"})
 _FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
 """rich's fonts lie on somebody's server; the viewer's own monospace font does."""
 
@@ -171,16 +172,21 @@ def compatibility_page() -> str:
         "",
         (
             "The rows are based on a test that loads the fixtures in every release "
-            "(`fixtures/loads.py`, with the results in `fixtures/loads.json`)."
+            "(`fixtures/loads.py`, with the results in `fixtures/loads.json`). *All with a config* "
+            "are HDF5, `.keras`, JSON, YAML and Orbax."
         ),
         "",
         "| formats | releases | reason |",
         "| --- | --- | --- |",
     ]
+    releases: dict[tuple[str, str], frozenset[str]] = {}
+    for row in REFUSALS:
+        formats = "all with a config" if row.formats == _CONFIGS else ", ".join(sorted(row.formats))
+        key = (formats, row.reason)
+        releases[key] = releases.get(key, frozenset()) | row.releases
     lines += [
-        f"| {', '.join(sorted(row.formats))} | {_run_words(run)} | {row.reason} |"
-        for row in REFUSALS
-        for run in _measured_runs(row.releases)
+        f"| {formats} | {', '.join(map(_run_words, _measured_runs(names)))} | {reason} |"
+        for (formats, reason), names in releases.items()
     ]
     lines += [
         "",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from policytool.troubleshooting.entries import entries, families
@@ -16,6 +18,9 @@ _MARKUP: Final = re.compile(r"[\\*<>\[\]|]|(?<![^\W_])_|_(?![^\W_])")
 _CODE: Final = re.compile(r"(`[^`]+`)")
 _ABOVE: Final = "`policytool explain releases` lists the names."
 """The end of a step that the page has once, above all entries."""
+
+_MOST_USES: Final = 3
+"""So many entries have a check that is described above all entries."""
 
 
 def troubleshooting_page() -> str:
@@ -38,8 +43,12 @@ def troubleshooting_page() -> str:
         ),
         "",
         (
-            "If another release fails, use its name as `--target`. `policytool explain releases` "
-            "lists the names."
+            "If another release fails, use its name as `--target`. `policytool explain "
+            "releases` lists the names. To check whether an entry applies, `policytool audit "
+            "MODEL --target RELEASE` names the layers and keys that fail. `policytool inspect "
+            "MODEL --releases all` identifies the file, and shows its policies, the release "
+            "that wrote it, and those that load it. If an entry needs another check, it has "
+            "one."
         ),
     ]
     for family in families():
@@ -47,6 +56,12 @@ def troubleshooting_page() -> str:
         for entry in family.entries:
             lines += ["", *_section(entry)]
     return "\n".join(lines) + "\n"
+
+
+@cache
+def _uses() -> Counter[str]:
+    """Return how many entries have each check."""
+    return Counter(entry.check.text for entry in entries())
 
 
 def _section(entry: Entry) -> Iterator[str]:
@@ -60,8 +75,9 @@ def _section(entry: Entry) -> Iterator[str]:
     yield f"Printed by: {_prose(entry.releases)}."
     yield ""
     yield f"**Cause.** {_prose(entry.cause)}"
-    yield ""
-    yield from _step("Check.", entry.check)
+    if _uses()[entry.check.text] < _MOST_USES:
+        yield ""
+        yield from _step("Check.", entry.check)
     steps = [step for step in entry.fix if not step.text.strip().endswith(_ABOVE)]
     for number, step in enumerate(steps or entry.fix):
         yield ""

@@ -1,4 +1,4 @@
-"""The Dockerfile, the development container, the recipe of conda-forge, the citation and the templates for issues."""
+"""The containers, the recipe of conda-forge, the citation and the templates for issues."""
 
 from __future__ import annotations
 
