@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WEIGHTS: Final = "weights"
 """The document format of files that contain only weights."""
 
-COLUMNS: Final = ("format", "read", "judged", "edited", "converted", "created", "verified")
+COLUMNS: Final = ("format", "read", "verdicts", "edited", "converted", "created", "verified")
 
 
 def formats_page() -> str:
@@ -38,7 +38,7 @@ def formats_page() -> str:
             "- **read**: the policy of each layer in the config; the names, shapes and dtypes of "
             "variables; their values, for `diff`, `audit --weights` and conversions."
         ),
-        "- **judged**: `inspect` and `audit` list the releases that load the file.",
+        "- **verdicts**: `inspect` and `audit` list the releases that load the file.",
         (
             "- **edited**: `migrate` changes policies in place or in a copy. All else stays, byte "
             "for byte, except for the layout of YAML."

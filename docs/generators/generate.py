@@ -150,10 +150,9 @@ def compatibility_page() -> str:
         ),
         "",
         (
-            "If a release cannot build a layer of a SavedModel from its config, it may restore "
-            "the layer from its traces. For SavedModels, an unknown class or"
+            "For SavedModels, an unknown class or key leads to *unknown*, because the release may "
+            "restore the layer from its traces."
         ),
-        "key therefore leads to the verdict *unknown*.",
         "",
         (
             "Compiled models have a second verdict for `compile=True`, because a release that "
@@ -161,11 +160,7 @@ def compatibility_page() -> str:
         ),
         (
             "Reports list these releases under *compile*: they load the model only with "
-            "`compile=False`. policytool looks up the names of losses and metrics in"
-        ),
-        (
-            "`policytool/releases/data/training_names.json`. The other reasons are in "
-            "`policytool/model/compatibility/training_incompatibilities.py`."
+            "`compile=False`."
         ),
         "",
         "## File formats, policies and graphs",
