@@ -345,6 +345,19 @@ def test_links_of_the_pages_lead_somewhere(page: Path) -> None:
     ]
 
 
+MOST_WORDS: Final = 60_000
+
+
+def test_the_site_is_short() -> None:
+    """Without blocks of code and the targets of links. Measurements are below ``docs/evidence``."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    names = re.findall(r"^ +- .+: (\S+\.md)$", navigation, re.MULTILINE)
+    texts = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in names]
+    code = re.compile(r"^ *```.*?^ *```$|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
+    words = sum(len(code.sub("", text).split()) for text in texts)
+    assert MOST_WORDS // 2 < words <= MOST_WORDS
+
+
 def test_bounds_have_reasons() -> None:
     """Each bound in ``limits.py`` has sentences that say why it is so large."""
     assert len(limits.LIMITS) > 5
