@@ -576,8 +576,8 @@ def export_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     note lists classes and policies that were not measured. ``migrate --to float32`` writes a model
     that can be exported, if its layers can be exported in float32.
 
-    Sources: exports of each class with each policy, run in ONNX Runtime, LiteRT, OpenVINO and
-    TensorFlow (fixtures/exports.py).
+    Sources: exports of each class with each policy, and of activation functions and operations in
+    each dtype, run in ONNX Runtime, LiteRT, OpenVINO and TensorFlow (fixtures/exports.py).
     """
     if case.loaded is None or not exports.newest_keras_loads(case.model):
         return  # PT501 reports it
@@ -612,7 +612,7 @@ def _export_finding(
     return export_fails.finding(
         f"{release_name(name)}: {_EXPORT_STAGES[str(stage)]} {failing.name}: {message}"
         f"{_further_layers(place)}",
-        path=failing.layers[0],
+        path=failing.layers[0] if failing.layers else None,
         address=_cause_address(case, place),
         detail=f"{name} {failing.name}",
         severity=Severity.WARNING if stage == "outputs" else None,
@@ -623,6 +623,6 @@ def _export_finding(
 
 def _export_remedy(loaded: LoadedModel, failing: LayerExport) -> Remedy:
     """Return the change to float32: ``--to`` changes only layers with the policy of the model."""
-    if failing.policy == decisions.base_policy(loaded):
+    if failing.policy in {None, decisions.base_policy(loaded)}:  # operations follow the layers
         return Remedy(fix=Fix.UNSAFE, to="float32")
     return Remedy(fix=Fix.UNSAFE, assignments=tuple((path, "float32") for path in failing.layers))
