@@ -228,7 +228,10 @@ def pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def frame(result: Result) -> FakeFrame:
     """Return the DataFrame of a result, whose columns are in the documentation."""
-    outcome: Any = result.to_pandas()
+    outcome: Any = result.to_pandas(full=True)
+    terminal: Any = result.to_pandas()
+    assert len(terminal.columns) < len(outcome.columns)
+    assert {*terminal.columns} <= {*outcome.columns}
     assert isinstance(outcome, FakeFrame)
     name = "reports.md" if isinstance(result, policytool.Model) else "python.md"
     page = ROOT / "docs" / "reference" / name
