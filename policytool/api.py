@@ -294,13 +294,15 @@ def explain(call: ExplainCall) -> "Explanation":
     """
     Return the entries that explain an error message of Keras or TensorFlow, like ``policytool
     explain``: at most three, the most likely first. The text is a message or a whole traceback.
+    With ``model``, the answer contains what the release does with this file.
 
     :raises policytool.UsageError: if the text is empty or too long, and for unknown limits
     """
+    from policytool.commands.explain import explain as explain_message
     from policytool.results import Explanation
-    from policytool.troubleshooting.entries import explain_text
 
-    return Explanation(explain_text(call.text))
+    model = fspath(call.model) if call.model is not None else None
+    return Explanation(explain_message(call.text, model))
 
 
 def load(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from policytool.rules.base import Audited, Fix, ModelCommand, Severity
     from policytool.rules.base import Finding as FindingValue
     from policytool.troubleshooting.entries import Explanation as ExplanationValue
-    from policytool.troubleshooting.entries import Match
+    from policytool.troubleshooting.entries import Match, TestedModel
 
 Value = TypeVar("Value")
 
@@ -427,6 +427,11 @@ class Explanation(Result):
     def matches(self) -> tuple[Match, ...]:
         """The entries, each with the ``line`` that matched, the most likely first."""
         return self._value.matches
+
+    @property
+    def model(self) -> TestedModel | None:
+        """What the release does with the model that was named; None without one."""
+        return self._value.model
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self.matches)

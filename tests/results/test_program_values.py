@@ -115,7 +115,7 @@ def test_other_values_are_usage_errors(value: Any, words: str) -> None:
 def test_other_paths_are_usage_errors() -> None:
     for call in (policytool.inspect, policytool.audit, policytool.check, policytool.load):
         with pytest.raises(policytool.UsageError, match=r"value of type int; expected a path"):
-            call(5)  # type: ignore[operator]  # that is what is tried
+            call(5)  # type: ignore[arg-type]  # that is what is tried
     with pytest.raises(policytool.UsageError, match="expected a string"):
         policytool.explain(b"x")  # type: ignore[arg-type]  # that is what is tried
 
