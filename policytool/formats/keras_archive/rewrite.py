@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from policytool.formats import keras_hub
 from policytool.formats.hdf5 import rewrite, storage
 from policytool.formats.hdf5.datasets import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild, rebuild
@@ -177,7 +178,7 @@ def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     return start
 
 
-_TEXTS: Final = (CONFIG, METADATA)
+_TEXTS: Final = (CONFIG, METADATA, keras_hub.TASK)
 
 
 def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChange]:
