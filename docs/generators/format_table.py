@@ -60,9 +60,9 @@ def formats_page() -> str:
         "",
         (
             "A preset is one model: the backbone in `config.json`, with the layers that its "
-            "weights files name. Their policies follow from the policy or the policy map of the backbone. "
-            "Layers without variables are not listed. `task.json` and its weights add the layers "
-            "of the task, whose policies are not stored."
+            "weights files name. Their policies follow from the policy or the policy map of the "
+            "backbone. Layers without variables are not listed. `task.json` and its weights add "
+            "the layers of the task, whose policies are not stored."
         ),
         "",
         (

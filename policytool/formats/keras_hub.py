@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import sharded_weights
 from policytool.formats.base import HEAD_BYTES, Format, Probe, parse_json
 from policytool.formats.document import Observation, by_number
-from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
+from policytool.formats.keras_archive import CONFIG, METADATA, TASK, WEIGHTS_SUFFIX
 from policytool.support import limits
 from policytool.support.files import opening
 from policytool.support.text.phrases import join_first
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from policytool.formats.writers import Changes, FileChange
     from policytool.support.files.remote_path import AnyPath
 
-TASK: Final = "task.json"
 TASK_GROUP: Final = "task"
 """The first part of the paths of variables that are in the weights of the task."""
 
@@ -197,10 +196,10 @@ def _about_shards(probe: Probe, weights: Mapping[str, Contents]) -> Iterator[Obs
 
 
 def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
-    """Return the changes to files of the directory, by file name."""
-    from policytool.formats import keras_directory
+    """Return the changes to the configs of the backbone and the task, by file name."""
+    from policytool.formats.keras_archive import rewrite
 
-    return keras_directory.file_changes(path, changes)
+    return rewrite.text_changes([file.name for file in path.iterdir()], changes)
 
 
 def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:

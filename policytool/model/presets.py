@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import keras_hub
 from policytool.formats.document import Observation
+from policytool.formats.keras_archive import TASK
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def about_loading(
 ) -> Iterator[Observation]:
     """Yield an observation about the policies of a loaded preset."""
     quantized = sum(layer.quantization is not None for layer in layers)
-    task = keras_hub.TASK in document.parts
+    task = TASK in document.parts
     if quantized:
         counted = "1 quantized layer" if quantized == 1 else f"{quantized} quantized layers"
         kept = "the task keeps it; " if task else ""

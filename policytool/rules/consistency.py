@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import keras_hub
+from policytool.formats.keras_archive import TASK
 from policytool.formats.tfjs import QUANTIZED
 from policytool.migration.planning import notes
 from policytool.model import presets
@@ -415,7 +416,7 @@ def preset_quantization_lost(case: RuleInput, _options: AuditOptions) -> Iterato
     with "expected 1 variables, but received 0 variables", and loaded with the stored map as
     ``dtype``.
     """
-    has_task = case.loaded is not None and keras_hub.TASK in case.loaded.document.parts
+    has_task = case.loaded is not None and TASK in case.loaded.document.parts
     severity = Severity.NOTE if has_task else Severity.WARNING
     yield from preset_quantization_lost.observation_findings(
         case,

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.formats.keras_hub import TASK, TASK_GROUP
+from policytool.formats.keras_archive import TASK
+from policytool.formats.keras_hub import TASK_GROUP
 from policytool.model.tree.site import LAYERS, Site
 from policytool.releases.generations import SubPolicy
 from policytool.support import limits

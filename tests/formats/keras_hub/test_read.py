@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import pytest
 
@@ -12,6 +14,7 @@ import policytool
 from policytool.formats.keras_hub import LEFT_OVER, MISSING
 from policytool.model import presets
 from tests.conftest import run
+from tests.contracts.format_contract import FormatContract
 from tests.helpers.presets import (
     INDEX,
     WEIGHTS,
@@ -26,12 +29,20 @@ from tests.helpers.presets import (
     write_weights,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 GROUPS: Final = decoder_groups(2, 16)
 BLOCK: Final = "llama/transformer_layer_1"
 QUERY: Final = "transformer_layer_1/self_attention/query"
+
+
+_HOME: Final = TemporaryDirectory()
+
+
+class TestKerasHub(FormatContract):
+    package = "keras_hub"
+    document_format = ("keras-hub",)
+    samples = (write_recorded(Path(_HOME.name) / "bert", "Bert", "int8"),)
+    parts = ("config.json", "metadata.json", "model.weights.h5")
+    mutations = 60
 
 
 def policy_map(*paths: str, mode: str = "int8") -> dict[str, Any]:
