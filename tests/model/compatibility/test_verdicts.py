@@ -86,8 +86,6 @@ CALLS: Final = (
     "the query of an attention layer has a mask, which Keras 3.6 cannot pass on",
     "an output is the output of a nested functional model, which Keras 3.0 does not find",
     "an attention layer is called with `use_causal_mask`, which needs TF 2.10 or later",
-    "TF 2.9 does not build a convolution with groups under a mixed policy",
-    "bfloat16 variables are stored without their dtype, so that no release can read them",
 )
 """Reasons that tests of configs and of quantized layers cover."""
 
