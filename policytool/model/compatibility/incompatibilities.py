@@ -959,7 +959,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     # Measured in Keras 3.3, 3.6, 3.12 and 3.15: "No cast function available"
     _row(
-        Obstacle.VARIABLES,
+        Obstacle.STORAGE,
         "keras",
         "keras3.0 on",
         "bfloat16 variables are stored without their dtype, so that no release can read them",
