@@ -218,6 +218,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     _row(
         Obstacle.CONTAINER,
+        "keras-hub",
+        "tf1.15 on",
+        "KerasHub presets need Keras 3",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
         "orbax",
         "tf1.15 on, keras3.0 to keras3.13",
         "Orbax checkpoints need Keras 3.14 or later",
