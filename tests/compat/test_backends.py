@@ -88,6 +88,22 @@ def test_errors_are_those_of_plain_keras(
     assert run.is_isolated
 
 
+@pytest.mark.parametrize(
+    ("name", "depths"),
+    [
+        ("image", {"stem": 27, "depth": 9, "norm": 0, "sum": 0, "pool": 144, "out": 8}),
+        # Each of the 10 steps of the LSTM and of the GRU multiplies its input and its state.
+        ("sequence", {"attention": 56, "lstm": 10 * (8 + 6), "gru": 10 * (6 + 6), "out": 6}),
+    ],
+)
+def test_depths_are_those_of_the_shapes(
+    checked: Checked, folder: Path, name: str, depths: dict[str, int]
+) -> None:
+    (run,) = checked(name, POLICIES[1], inputs=folder / f"{name}.npy", isolated=True).runs
+    measured = {str(call.path).partition("/")[2]: call.depth for call in run.calls}
+    assert depths.items() <= measured.items()
+
+
 def test_overflow_names_its_layer(checked: Checked, folder: Path) -> None:
     """The advice keeps the layer in float32."""
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))["overflow"]
