@@ -1,4 +1,4 @@
-# Audits models in the volume /models. docs/how-to/docker.md describes its use.
+# Audits models in the volume /models. docs/how-to/fleets.md describes its use.
 FROM python:3.13.12-slim-trixie AS build
 WORKDIR /source
 COPY pyproject.toml MANIFEST.in README.md LICENSE CHANGELOG.md CITATION.cff ./

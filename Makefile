@@ -125,12 +125,12 @@ lock: $(TOOLS)/.package  ## Update the lock files after a change of the dependen
 
 test-min: $(TOOLS)/.package  ## Run the fast tests with the lowest supported version of every dependency; CI does not run this
 	$(PYTHON) -m venv --clear $(VENV)-min
-	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --group dev --editable .
 	$(VENV)-min/bin/python -m pytest -m 'not browser'
 
 test-newest: $(TOOLS)/.package  ## Run the fast tests with the newest version of every dependency, and build the documentation site; CI does not run this
 	$(PYTHON) -m venv --clear $(VENV)-newest
-	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-newest/bin/python --upgrade --editable '.[dev,docs]'
+	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-newest/bin/python --upgrade --group dev --group docs --editable .
 	$(VENV)-newest/bin/python -m pytest -m 'not browser'
 	NO_MKDOCS_2_WARNING=1 $(VENV)-newest/bin/python -m mkdocs build --strict
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -21,6 +22,8 @@ _CODE: Final = re.compile(r"(?<![\w`-])(?:--?[a-zA-Z][\w-]*(?![\w-])|[A-Z]+=[\w/
 _EXTRA: Final = re.compile(r"  \[([^\[\]]*)\]$")
 """What Click writes after the help of an option: its default, its range, or both."""
 
+COMMON: Final = "Options of every command"
+_HEAD: Final = ("| option | meaning | default | also set by |", "| --- | --- | --- | --- |")
 _DEFAULT: Final = "default: "
 _RANGE: Final = re.compile(r"(?:(?P<low>\d+)(?P<above><=?))?x(?P<side>[<>]=?)(?P<end>\d+)")
 _SIDES: Final = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
@@ -52,17 +55,38 @@ def commands_page() -> str:
             for name, (_, summary) in COMMANDS.items()
         ),
     ]
-    for name in COMMANDS:
-        lines += ["", *_command(name)]
+    rows = {name: list(_option_rows(*_command(name))) for name in COMMANDS}
+    counts = Counter(row for command_rows in rows.values() for row in command_rows)
+    common = [row for row, count in counts.items() if count >= len(COMMANDS) - 1]
+    lines += ["", f"## {COMMON}", "", "`completion` has only some of them.", "", *_HEAD, *common]
+    for name, command_rows in rows.items():
+        lines += ["", *_section(name, [row for row in command_rows if row not in common])]
     return "\n".join(lines) + "\n"
 
 
-def _command(name: str) -> Iterator[str]:
+def _command(name: str) -> tuple[click.Command, click.Context]:
     root = click.Context(cli, info_name="policytool")
     command = cli.get_command(root, name)
     if command is None:
         raise LookupError(name)
     context = click.Context(command, info_name=name, parent=root, **command.context_settings)
+    return command, context
+
+
+def _option_rows(command: click.Command, context: click.Context) -> Iterator[str]:
+    for options in help_pages.options_by_group(command, context).values():
+        for option in options:
+            if "--help" not in option.opts:
+                yield _option_row(option, context)
+
+
+def _section(name: str, rows: list[str]) -> Iterator[str]:
+    """
+    Yield the section of a command.
+
+    :param rows: its options that not every command has
+    """
+    command, context = _command(name)
     usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
     yield from (f"## policytool {name}", "", "```text", usage, "```")
     for paragraph in re.split(r"\n\s*\n", command.help or ""):
@@ -74,15 +98,8 @@ def _command(name: str) -> Iterator[str]:
     ]
     if arguments:
         yield from ("", "| argument | meaning |", "| --- | --- |", *arguments)
-    rows = [
-        _option_row(option, context)
-        for options in help_pages.options_by_group(command, context).values()
-        for option in options
-        if "--help" not in option.opts
-    ]
     if rows:
-        yield from ("", "| option | meaning | default | also set by |", "| --- | --- | --- | --- |")
-        yield from rows
+        yield from ("", *_HEAD, *rows)
     yield from ("", "Examples:", "", "```console")
     for number, (call, purpose) in enumerate(help_pages.EXAMPLES[name]):
         yield from ([""] * bool(number) + [f"# {purpose}", call])

@@ -9,6 +9,7 @@ import json
 import re
 import textwrap
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.rewrites import Rewrite
 
 ROOT: Final = Path(__file__).parent.parent.parent
-PAGE: Final = ROOT / "docs" / "how-to" / "targets.md"
-RANDOM_MODELS: Final = ROOT / "docs/evidence/random-models.md"
+_PAGES: Final = ROOT / "docs"
 RECORD: Final = ROOT / "fixtures" / "conversions.json"
 TRUTHS: Final = ROOT / "fixtures"
 _POLICIES: Final = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -41,24 +41,15 @@ _LONGEST: Final = 240
 """The number of characters of a library's message that a cell shows."""
 
 
-def targets_page() -> str:
-    """
-    Return the page about targets with new generated parts; the rest is written by hand.
-    """
-    return _with_parts(PAGE, _PARTS)
-
-
-def random_models_page() -> str:
-    """Return the page about random models in the same way."""
-    return _with_parts(RANDOM_MODELS, _MEASUREMENTS)
-
-
-def _with_parts(page: Path, parts: Mapping[str, Callable[[], Iterator[str]]]) -> str:
+def page_with_parts(name: str) -> str:
+    """Return a page with new generated parts; the rest is written by hand."""
+    page = _PAGES / name
+    parts = _PARTS[name]
     text = page.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        begin, end = f"<!-- {name}: written by make docs -->\n", f"<!-- end of {name} -->"
+    for label, part in parts.items():
+        begin, end = f"<!-- {label}: written by make docs -->\n", f"<!-- end of {label} -->"
         if begin not in text or end not in text:
-            raise ValueError(f"{page.name} has no place for {name}")
+            raise ValueError(f"{page.name} has no place for {label}")
         head, _, rest = text.partition(begin)
         _, _, tail = rest.partition(end)
         lines = "".join(f"{line}\n" for line in part())
@@ -69,8 +60,11 @@ def _with_parts(page: Path, parts: Mapping[str, Callable[[], Iterator[str]]]) ->
 def _targets() -> Iterator[str]:
     yield row(("`--target`", "meaning"))
     yield row(("---", "---"))
+    names: dict[str, list[str]] = {}
     for name, words in descriptions():
-        yield row((code(name), prose(words)))
+        names.setdefault(words, []).append(name)
+    for words, same in names.items():
+        yield row((", ".join(map(code, same)), prose(words)))
 
 
 def _exports() -> Iterator[str]:
@@ -190,15 +184,16 @@ def _kinds() -> dict[str, str]:
     return found
 
 
-_PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
-    "targets": _targets,
-    "exports": _exports,
-    "rewrites": _rewrites,
+_PARTS: Final[Mapping[str, Mapping[str, Callable[[], Iterator[str]]]]] = {
+    "how-to/migrate.md": {"targets": _targets},
+    "evidence/exports.md": {"exports": _exports},
+    "evidence/conversion-steps.md": {"rewrites": _rewrites},
+    "evidence/random-models.md": {"random models": random_models, "conversions": _conversions},
 }
-_MEASUREMENTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
-    "random models": random_models,
-    "conversions": _conversions,
-}
+"""Page to the generated parts of it."""
+
+PAGES: Final = {f"docs/{name}": partial(page_with_parts, name) for name in _PARTS}
+"""File to the function that returns its text."""
 
 
 def _newest() -> Iterator[str]:

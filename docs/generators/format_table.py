@@ -7,7 +7,7 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import FORMATS, WITHOUT_WEIGHTS, other_models
+from policytool.formats import CONVERTED, FORMATS, WITHOUT_WEIGHTS, other_models
 from policytool.model.compatibility import NOT_LOADED
 from policytool.numerics.verification import format_obstacle
 
@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 WEIGHTS: Final = "weights"
 """The document format of files that contain only weights."""
 
-COLUMNS: Final = (
-    "format",
-    "policies",
-    "variables",
-    "values",
-    "verdicts",
-    "edited",
-    "created",
-    "predictions compared",
-)
+COLUMNS: Final = ("format", "read", "verdicts", "edited", "converted", "created", "verified")
 
 
 def formats_page() -> str:
@@ -43,13 +34,21 @@ def formats_page() -> str:
         f"|{' --- |' * len(COLUMNS)}",
         *(f"| {' | '.join(_cells(file_format))} |" for file_format in FORMATS),
         "",
-        "- **policies**: the config of the model is read, with the policy of each layer.",
-        "- **variables**: their names, shapes and dtypes are listed, without reading values.",
-        "- **values**: `diff`, `audit --weights` and conversions read the values.",
+        (
+            "- **read**: the policy of each layer in the config; the names, shapes and dtypes of "
+            "variables; their values, for `diff`, `audit --weights` and conversions."
+        ),
         "- **verdicts**: `inspect` and `audit` list the releases that load the file.",
-        "- **edited**: `migrate` changes policies in place or in a copy, byte for byte otherwise.",
+        (
+            "- **edited**: `migrate` changes policies in place or in a copy. All else stays, byte "
+            "for byte, except for the layout of YAML."
+        ),
+        (
+            "- **converted**: `migrate --target` converts the file for another release; weights "
+            "together with their architecture (`--weights`)."
+        ),
         "- **created**: `migrate --target` writes models in this format.",
-        "- **predictions compared**: `migrate` can run the model before and after a change.",
+        "- **verified**: `migrate` can compare the predictions before and after a change.",
         "",
         "## Formats that are named but not read",
         "",
@@ -74,16 +73,20 @@ def _cells(file_format: Format) -> tuple[str, ...]:
     has_policies, has_variables = name != WEIGHTS, name not in WITHOUT_WEIGHTS
     is_written = file_format.is_rewritten or bool(file_format.creator_maker)
     runs = has_policies and has_variables and format_obstacle(name) is None
+    parts = {
+        "policies": has_policies,
+        "variables": has_variables,
+        "values": bool(file_format.values_opener),
+    }
     marks = (
-        has_policies,
-        has_variables,
-        bool(file_format.values_opener),
         has_policies and name not in NOT_LOADED,
         file_format.is_rewritten,
+        name in CONVERTED,
         bool(file_format.creator_maker),
         is_written and runs,
     )
-    return (_description(file_format), *map(_mark, marks))
+    read = ", ".join(part for part, is_read in parts.items() if is_read)
+    return (_description(file_format), read, *map(_mark, marks))
 
 
 def _description(file_format: Format) -> str:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +23,8 @@ from architecture_page import architecture_page
 from attacks_page import attacks_page
 from command_reference import commands_page
 from conversion_matrix import matrix_page
-from conversion_tables import behaviour_page, random_models_page, targets_page
+from conversion_tables import PAGES as CONVERSION_PAGES
+from conversion_tables import behaviour_page
 from crash_tables import crashes_page
 from format_table import formats_page
 from fuzz_tables import fuzzing_page
@@ -34,7 +40,6 @@ from troubleshooting_page import troubleshooting_page
 from variable_tables import variables_page
 from verdict_tables import verdicts_page
 
-from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
 from policytool.migration import planning
 from policytool.model import reading
@@ -42,8 +47,7 @@ from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.releases import known_arguments, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import LOADERS, release_name
-from policytool.reports import View, topics
-from policytool.reports.inspection import REPORTERS
+from policytool.reports import topics
 from policytool.rules import FAMILIES, RULES
 from policytool.support.errors import SpellingError
 
@@ -54,23 +58,29 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parent.parent.parent
 FIXTURE: Final = "fixtures/tf2.3/exp_mf16_fixed128.h5"
-WIDTH: Final = 120
+WIDTH: Final = 100
+_CONFIGS: Final = frozenset({"h5", "json", "keras", "orbax", "yaml"})
 _FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
 """rich's fonts lie on somebody's server; the viewer's own monospace font does."""
 
 
 def picture() -> str:
-    """Return a real report as SVG."""
-    model = inspection.inspect(FIXTURE)
-    selected = inspection.select(
-        inspection.Inspection(models=(model,), failures=()), inspection.Selection()
-    )
-    report = REPORTERS[0].render(selected, View(width=WIDTH, colour=True))
+    """Return what a terminal shows of a real command, as SVG."""
+    with tempfile.TemporaryDirectory() as directory:
+        shutil.copy(ROOT / FIXTURE, Path(directory, "model.h5"))
+        printed = subprocess.run(
+            [sys.executable, "-m", "policytool", "inspect", "model.h5", "--color", "always"],
+            cwd=directory,
+            env={**os.environ, "COLUMNS": str(WIDTH), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            encoding="utf-8",
+            check=True,
+        ).stdout
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     console.print(Text("$ policytool inspect model.h5"))
-    console.print(Text.from_ansi(report.replace(FIXTURE, "model.h5")))
+    console.print(Text.from_ansi(printed))
     svg = console.export_svg(title="policytool inspect", unique_id="policytool")
     return _FONT_FACE.sub("", svg).replace("Fira Code", "monospace") + "\n"
 
@@ -117,8 +127,7 @@ def compatibility_page() -> str:
         "",
         (
             "`make docs` generates this page from "
-            "`policytool/model/compatibility/incompatibilities.py` and "
-            "`policytool/releases/data/layer_arguments.json`. The tested call is"
+            "`policytool/model/compatibility/incompatibilities.py`. The tested call is"
         ),
         "`load_model(path, compile=False)` with the default global policy. The tested releases are "
         + ", ".join(map(release_name, LOADERS))
@@ -141,10 +150,9 @@ def compatibility_page() -> str:
         ),
         "",
         (
-            "If a release cannot build a layer of a SavedModel from its config, it may restore "
-            "the layer from its traces. For SavedModels, an unknown class or"
+            "For SavedModels, an unknown class or key leads to *unknown*, because the release may "
+            "restore the layer from its traces."
         ),
-        "key therefore leads to the verdict *unknown*.",
         "",
         (
             "Compiled models have a second verdict for `compile=True`, because a release that "
@@ -152,37 +160,56 @@ def compatibility_page() -> str:
         ),
         (
             "Reports list these releases under *compile*: they load the model only with "
-            "`compile=False`. policytool looks up the names of losses and metrics in"
-        ),
-        (
-            "`policytool/releases/data/training_names.json`. The other reasons are in "
-            "`policytool/model/compatibility/training_incompatibilities.py`."
+            "`compile=False`."
         ),
         "",
         "## File formats, policies and graphs",
         "",
         (
             "The rows are based on a test that loads the fixtures in every release "
-            "(`fixtures/loads.py`, with the results in `fixtures/loads.json`)."
+            "(`fixtures/loads.py`, with the results in `fixtures/loads.json`). *All with a config* "
+            "are HDF5, `.keras`, JSON, YAML and Orbax."
         ),
         "",
         "| formats | releases | reason |",
         "| --- | --- | --- |",
     ]
+    releases: dict[tuple[str, str], frozenset[str]] = {}
+    for row in REFUSALS:
+        formats = "all with a config" if row.formats == _CONFIGS else ", ".join(sorted(row.formats))
+        key = (formats, row.reason)
+        releases[key] = releases.get(key, frozenset()) | row.releases
     lines += [
-        f"| {', '.join(sorted(row.formats))} | {_run_words(run)} | {row.reason} |"
-        for row in REFUSALS
-        for run in _measured_runs(row.releases)
+        f"| {formats} | {', '.join(map(_run_words, _measured_runs(names)))} | {reason} |"
+        for (formats, reason), names in releases.items()
     ]
     lines += [
         "",
         "## Classes and keys",
         "",
         (
-            "`fixtures/layer_arguments.py` tested every class in every release with every key "
-            "that any release writes. `+module` after a release refers to"
+            "A release also fails to load a class that it does not have, a key that it does not "
+            "support, and a config without a key that it requires."
         ),
-        "files that contain the module of the class, such as `.keras` archives.",
+        (
+            "[Evidence](../evidence/arguments.md) lists the measured classes and keys. "
+            "`policytool inspect` names the class and the key of a model."
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def arguments_page() -> str:
+    """Return the table of classes and keys that a release does not load, as Markdown."""
+    lines = [
+        "# Classes and keys that a release does not load",
+        "",
+        (
+            "`make docs` generates this page from `policytool/releases/data/layer_arguments.json`. "
+            "`fixtures/layer_arguments.py` tested every class in every release with every key "
+            "that any release writes. `+module` after a release refers to files that contain the "
+            "module of the class, such as `.keras` archives."
+        ),
         "",
         "| class | incompatibility | releases |",
         "| --- | --- | --- |",
@@ -326,7 +353,7 @@ def rules_page() -> str:
         "",
         (
             "`make docs` generates this page from the rule modules. `policytool explain rules` and "
-            "`policytool explain ID` print the same text in the terminal. IDs are never"
+            "`policytool explain ID` print the same text, with its sources. IDs are never"
         ),
         (
             "reused. A safe fix leaves predictions unchanged. An unsafe fix changes numerics "
@@ -345,7 +372,7 @@ def rules_page() -> str:
             lines += [_rule_row(rule) for rule in rules]
     lines.append("")
     for rule in RULES:
-        lines += [f"## {rule.id} {rule.name}", "", topics.as_markdown(rule)]
+        lines += [f"## {rule.id} {rule.name}", "", topics.as_markdown(rule, with_sources=False)]
     return "\n".join(lines)
 
 
@@ -367,13 +394,12 @@ PAGES: Final = {
     "docs/reference/rules.md": rules_page,
     "docs/reference/compatibility.md": compatibility_page,
     "docs/reference/policytool.1": man_page,
+    "docs/evidence/arguments.md": arguments_page,
     "docs/evidence/migrated.md": migrated_page,
-    "docs/how-to/targets.md": targets_page,
     "docs/reference/formats.md": formats_page,
     "docs/how-to/troubleshooting.md": troubleshooting_page,
     "docs/evidence/behaviour.md": behaviour_page,
     "docs/evidence/conversions.md": matrix_page,
-    "docs/evidence/random-models.md": random_models_page,
     "docs/evidence/applications.md": applications_page,
     "docs/evidence/crashes.md": crashes_page,
     "docs/evidence/attacks.md": attacks_page,
@@ -383,6 +409,7 @@ PAGES: Final = {
     "docs/evidence/public.md": public_page,
     "docs/evidence/verdicts.md": verdicts_page,
     "docs/evidence/fuzzing.md": fuzzing_page,
+    **CONVERSION_PAGES,
     **REPORT_PAGES,
     **FILES_WITH_ADDRESS,
 }

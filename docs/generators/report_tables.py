@@ -134,15 +134,15 @@ _WORDS: Final = {
 _PLURALS: Final = {"integer": "integers", "object": "objects", "text": "texts"}
 
 _PARTS: Final[Mapping[str, Mapping[str, Callable[[], Iterator[str]]]]] = {
-    "json.md": {
+    "json-keys.md": {
         "model of inspect": partial(_keys, MODEL, LAYER),
         "layer of inspect": partial(_keys, LAYER),
-    },
-    "reports.md": {
-        "columns of the table of layers": partial(_table_columns, LAYER_TABLE),
         "rows of inspect": partial(_row_columns, LAYER_COLUMNS),
         "rows of inspect --summary": partial(_row_columns, MODEL_COLUMNS),
         "rows of audit": partial(_row_columns, FINDING_COLUMNS),
+    },
+    "reports.md": {
+        "columns of the table of layers": partial(_table_columns, LAYER_TABLE),
     },
 }
 _PART: Final = re.compile(r"(<!-- generated: (.+?) -->\n\n).*?(\n<!-- end -->)", re.DOTALL)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from policytool.troubleshooting.entries import entries, families
@@ -14,7 +16,11 @@ if TYPE_CHECKING:
 
 _MARKUP: Final = re.compile(r"[\\*<>\[\]|]|(?<![^\W_])_|_(?![^\W_])")
 _CODE: Final = re.compile(r"(`[^`]+`)")
-_ISSUE: Final = re.compile(r"https://github\.com/([^/]+/[^/]+)/issues/(\d+)")
+_ABOVE: Final = "`policytool explain releases` lists the names."
+"""The end of a step that the page has once, above all entries."""
+
+_MOST_USES: Final = 3
+"""So many entries have a check that is described above all entries."""
 
 
 def troubleshooting_page() -> str:
@@ -35,17 +41,27 @@ def troubleshooting_page() -> str:
             "In the commands, `model.h5`, `model.keras`, `model.json`, `model.yaml` and "
             f"`exported/` stand for your model. The page has {len([*entries()])} entries."
         ),
+        "",
+        (
+            "If another release fails, use its name as `--target`. `policytool explain "
+            "releases` lists the names. To check whether an entry applies, `policytool audit "
+            "MODEL --target RELEASE` names the layers and keys that fail. `policytool inspect "
+            "MODEL --releases all` identifies the file, and shows its policies, the release "
+            "that wrote it, and those that load it. If an entry needs another check, it has "
+            "one."
+        ),
     ]
-    for family in families():
-        lines += ["", f"- {family.title}"]
-        lines += [
-            f"    - [{entry.id}](#{entry.id}): {_code(entry.title)}" for entry in family.entries
-        ]
     for family in families():
         lines += ["", f"## {family.title}"]
         for entry in family.entries:
             lines += ["", *_section(entry)]
     return "\n".join(lines) + "\n"
+
+
+@cache
+def _uses() -> Counter[str]:
+    """Return how many entries have each check."""
+    return Counter(entry.check.text for entry in entries())
 
 
 def _section(entry: Entry) -> Iterator[str]:
@@ -59,14 +75,13 @@ def _section(entry: Entry) -> Iterator[str]:
     yield f"Printed by: {_prose(entry.releases)}."
     yield ""
     yield f"**Cause.** {_prose(entry.cause)}"
-    yield ""
-    yield from _step("Check.", entry.check)
-    for number, step in enumerate(entry.fix):
+    if _uses()[entry.check.text] < _MOST_USES:
+        yield ""
+        yield from _step("Check.", entry.check)
+    steps = [step for step in entry.fix if not step.text.strip().endswith(_ABOVE)]
+    for number, step in enumerate(steps or entry.fix):
         yield ""
         yield from _step("Or:" if number else "Fix.", step)
-    if entry.sources:
-        yield ""
-        yield f"Reports: {', '.join(map(_link, entry.sources))}."
 
 
 def _step(label: str, step: Step) -> Iterator[str]:
@@ -78,19 +93,9 @@ def _step(label: str, step: Step) -> Iterator[str]:
         yield "```"
 
 
-def _code(text: str) -> str:
-    """Return a text with backticks in it as code."""
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
 def _prose(text: str) -> str:
     """Return a sentence as Markdown, in which only code between backticks is markup."""
     return "".join(
         piece if number % 2 else _MARKUP.sub(r"\\\g<0>", piece)
         for number, piece in enumerate(_CODE.split(text))
     )
-
-
-def _link(address: str) -> str:
-    found = _ISSUE.fullmatch(address)
-    return f"[{found[1]}#{found[2]}]({address})" if found else f"<{address}>"

@@ -6,16 +6,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import verdict_of
-from policytool.releases import exports
+from policytool.releases import exports, keras_objects
+from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.releases import EXPORTERS, KERAS3, newest
 from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer, Model
     from policytool.model.tree import Site
     from policytool.releases.exports import Export
+    from policytool.releases.keras_operations import OperationUse
+    from policytool.support.text.jsontext import Json
 
 _DEFAULT: Final = "float32"
 """The global policy of Keras, and the policy that most exporters support."""
@@ -87,10 +92,11 @@ def export_verdict(loaded: LoadedModel, exporter: str) -> ExportVerdict:
         for site, layer in zip(loaded.sites, loaded.layers, strict=True)
         if layer.class_name is not None and not _is_part(layer.class_name)
     )
-    operations = [
-        LayerExport(name=f"the operation {name}", class_name=name, policy=None, export=None)
-        for name in sorted(loaded.traits.operations)
-    ]
+    uses = {
+        (use.class_name, *sorted(use.dtypes), use.has_constants): use
+        for use in loaded.traits.operation_uses
+    }
+    operations = [_operation_export(exporter, use) for _, use in sorted(uses.items(), key=str)]
     layers = [replace(one, layers=tuple(paths)) for one, paths in groups.items()]
     return ExportVerdict(exporter=exporter, exports=(*layers, *operations))
 
@@ -98,15 +104,62 @@ def export_verdict(loaded: LoadedModel, exporter: str) -> ExportVerdict:
 def _layer_export(exporter: str, site: Site, layer: Layer) -> LayerExport:
     """Return the export of a layer, whose policy is the default if no file says it."""
     class_name, policy = str(layer.class_name), layer.policy or _DEFAULT
-    config = site.config or {}
-    in_float32 = exports.export(exporter, _DEFAULT, class_name, config)
+    in_float32 = _measured(exporter, _DEFAULT, _DEFAULT, site, layer)
     return LayerExport(
         name=f"{class_name} with policy {policy}",
         class_name=class_name,
         policy=policy,
-        export=None if layer.opaque else exports.export(exporter, policy, class_name, config),
+        export=_measured(exporter, policy, layer.compute_dtype or _DEFAULT, site, layer),
         needs_float32=policy != _DEFAULT
         and layer.quantization is None  # migrate restores no weights
+        and in_float32 is not None
+        and not in_float32.fails,
+    )
+
+
+def _measured(
+    exporter: str, policy: str, compute_dtype: str, site: Site, layer: Layer
+) -> Export | None:
+    """Return the export of a layer with its activation functions; None if it was not measured."""
+    if layer.opaque:
+        return None
+    config = site.config or {}
+    functions = [
+        exports.activation_export(exporter, compute_dtype, name) for name in _activations(config)
+    ]
+    own = exports.export(exporter, policy, str(layer.class_name), config)
+    if own is None or own.fails:
+        return own
+    return next((outcome for outcome in functions if outcome and outcome.fails), own)
+
+
+def _activations(config: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the names of the activation functions in the config of a layer."""
+    for key, value in config.items():
+        if key.endswith("activation"):
+            serialized = keras_objects.read(value)
+            name = value if serialized is None else serialized.function
+            if isinstance(name, str):
+                yield name
+
+
+def _operation_export(exporter: str, use: OperationUse) -> LayerExport:
+    """Return the export of an operation, which computes in the dtype of its tensors."""
+    class_name, dtypes = use.class_name, tuple(sorted(use.dtypes))
+    measured, in_float32 = (
+        exports.operation_export(exporter, class_name, names, has_constants=use.has_constants)
+        for names in (dtypes, (_DEFAULT,))
+    )
+    suffix = f" in {' and '.join(dtypes)}" if dtypes else ""
+    if use.has_constants:
+        suffix += " with a constant tensor"
+    return LayerExport(
+        name=f"the operation {class_name}{suffix}",
+        class_name=class_name,
+        policy=None,
+        export=measured,
+        needs_float32=dtypes != (_DEFAULT,)
+        and any(map(is_float, dtypes))
         and in_float32 is not None
         and not in_float32.fails,
     )

@@ -1,15 +1,17 @@
 """
-What Keras' own exporters do with layers: ``data/exports.json``, which ``fixtures/exports.py``
-measures with the exporters of the newest Keras and the runtimes of their files.
+What Keras' own exporters do with layers, activations and operations: ``data/exports.json``, which
+``fixtures/exports.py`` measures with the exporters of the newest Keras and the runtimes of their
+files.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from policytool.releases import data
+from policytool.releases.dtypes import is_float
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +46,33 @@ def export(
     ]
     found = [_index(exporter, policy).get(name) for name in names or [class_name]]
     return next((one for one in found if one is None or one.fails), found[0])
+
+
+def activation_export(exporter: str, dtype: str, name: str) -> Export | None:
+    """Return what an exporter does with an activation function; None if it was not measured."""
+    outcome = _index(exporter, dtype).get(f"activations.{name}")
+    message = f"activation {name}: {outcome.message}" if outcome else ""
+    return replace(outcome, message=message) if outcome and outcome.fails else outcome
+
+
+def operation_export(
+    exporter: str, class_name: str, dtypes: Sequence[str], *, has_constants: bool = False
+) -> Export | None:
+    """
+    Return what an exporter does with an operation on tensors of one dtype and conditions; None if
+    the operation or the dtype was not measured, or for several dtypes.
+
+    :param has_constants: whether the call contains tensors with values, which some exporters turn
+        into inputs of the file
+    """
+    values = [dtype for dtype in dtypes if dtype != "bool"] or ["bool"]
+    if not dtypes or len(values) != 1:
+        return None
+    name, (dtype,) = f"ops.{class_name}", values
+    outcomes = _index(exporter, dtype if is_float(dtype) else "float32")
+    own = outcomes.get(name if is_float(dtype) else f"{name}[{dtype}]")
+    constant = outcomes.get("ops.Add[constant]") if has_constants else None
+    return constant if constant is not None and constant.fails and own is not None else own
 
 
 def _is_alike(value: object, measured: object) -> bool:

@@ -108,6 +108,11 @@ class OperationUse:
     config: frozenset[tuple[str, Kinds]]
     args: tuple[Kinds, ...] = ()
     kwargs: frozenset[tuple[str, Kinds]] = frozenset()
+    dtypes: frozenset[str] = frozenset()
+    """The dtypes of the tensors in the call."""
+
+    has_constants: bool = False
+    """Whether the call contains tensors with values, such as ``ops.ones((2,))``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +160,32 @@ def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
     if not calls:
         yield use
     for node in calls:
-        args = node.get("args")
+        args, tensors = node.get("args"), [*_tensors(node)]
         yield replace(
             use,
             args=tuple(map(value_kinds, args)) if isinstance(args, list) else (),
             kwargs=_kinds_by_name(node.get("kwargs")),
+            dtypes=frozenset(
+                str(keras_objects.arguments_of(tensor).get("dtype"))
+                for tensor in tensors
+                if keras_objects.class_of(tensor) == _TENSOR
+            ),
+            has_constants=any(keras_objects.class_of(tensor) == _CONSTANT for tensor in tensors),
         )
+
+
+def _tensors(node: Json) -> Iterator[dict[str, Json]]:
+    """Yield the tensors in a call, at any depth."""
+    pending: list[Json] = [node]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            if keras_objects.class_of(value) in {_TENSOR, _CONSTANT}:
+                yield value
+            else:
+                pending += value.values()
 
 
 def value_kinds(value: Json) -> Kinds:
@@ -308,6 +333,7 @@ def _kind(value: Json) -> str:
 _LIST: Final = "list"
 _FUNCTION: Final = "function"
 _TENSOR: Final = "__keras_tensor__"
+_CONSTANT: Final = "__tensor__"
 _KINDS: Final = {
     name: frozenset({name})
     for name in (

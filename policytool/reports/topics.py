@@ -60,6 +60,10 @@ _WIDE: Final = 120
 """The minimum width of a terminal in which the summary of a rule is next to its name."""
 
 
+_SOURCES: Final = ("Source:", "Sources:")
+"""How the last paragraph of a rule's docstring starts."""
+
+
 class BlockKind(Enum):
     """The kind of a block of text."""
 
@@ -181,10 +185,14 @@ def _text(block: Block) -> str:
     )
 
 
-def as_markdown(rule: Rule) -> str:
+def as_markdown(rule: Rule, *, with_sources: bool = True) -> str:
     """Return the reference of a rule, without its heading, as Markdown without HTML."""
     facts_line = f"*{' · '.join(facts(rule))}*"
-    texts_by_kind = ((block.kind, _block_markdown(block)) for block in blocks(rule.doc))
+    texts_by_kind = (
+        (block.kind, _block_markdown(block))
+        for block in blocks(rule.doc)
+        if with_sources or not block.text.startswith(_SOURCES)
+    )
     return (
         _join(
             [

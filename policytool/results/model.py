@@ -99,7 +99,7 @@ class Result(ABC):
         """
         Return the JSON report of the command as a dictionary.
 
-        ``docs/reference/json.md`` describes its keys.
+        ``docs/reference/json-keys.md`` describes its keys.
         """
         return self._report().values()
 

@@ -117,6 +117,8 @@ _REBUILD: Final = (
     "load the model in the release that wrote it, rebuild it in the target release, and "
     "copy the weights"
 )
+_BUILD: Final = "build the model from its code and load the weights into it"
+"""The advice for a model that no release loads, not even the one that wrote it."""
 
 
 _OBSTACLE_ADVICE: Final = {
@@ -206,7 +208,7 @@ def _archive_findings(case: RuleInput, options: AuditOptions) -> Iterator[Findin
                 f"{name} fails to load the model: it reads only its own layout of .keras "
                 "archives, which no other release writes",
                 detail=f"{name} container",
-                advice=fixes.conversion_advice(case, loader, _REBUILD),
+                advice=fixes.conversion_advice(case, loader, _rebuild_advice(case)),
             )
 
 
@@ -220,11 +222,17 @@ def _runs_code(case: RuleInput) -> bool:
 
 def _fallback_advice(case: RuleInput, cause: Cause) -> str:
     """Return advice on a failure that migrate cannot fix by a conversion."""
+    rebuild = _rebuild_advice(case)
     if case.loaded is None:
-        return _WITHOUT_CONFIG.get(case.document.format, _REBUILD)
+        return _WITHOUT_CONFIG.get(case.document.format, rebuild)
     if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
-        return f"if you trust its author, {_REBUILD}"
-    return _OBSTACLE_ADVICE.get(cause.kind, _REBUILD)
+        return f"if you trust its author, {rebuild}"
+    return _OBSTACLE_ADVICE.get(cause.kind, rebuild)
+
+
+def _rebuild_advice(case: RuleInput) -> str:
+    """Return advice on a failure that nobody can fix in the file."""
+    return _BUILD if all(verdict.reason is not None for verdict in case.model.loaders) else _REBUILD
 
 
 @rule(
@@ -316,19 +324,19 @@ def no_compatible_release(case: RuleInput, options: AuditOptions) -> Iterator[Fi
         own_verdict.causes[0],
     )
     remedy = _edit_remedy(case, own_verdict)
+    is_target = own_verdict in _target_verdicts(case, options)  # PT501 has the advice
     yield no_compatible_release.finding(
         f"fails to load in all {len(verdicts)} checked releases; in "
         f"{release_name(own_verdict.loader)}: {cause.reason}{_cause_layers(cause)}",
         remedy=remedy,
-        advice=None if remedy else _conversion_advice(case, own_verdict.loader),
+        advice=None if remedy or is_target else _conversion_advice(case, own_verdict.loader),
     )
 
 
 def _conversion_advice(case: RuleInput, own: str) -> str | None:
     """Return advice for the library that wrote the file, or otherwise for the newest Keras."""
-    otherwise = "build the model from its code and load the weights into it"
-    advice = fixes.conversion_advice(case, own, otherwise)
-    if advice is None or fixes.conversion_advice(case, newest(KERAS3).id, otherwise) is not None:
+    advice = fixes.conversion_advice(case, own, _BUILD)
+    if advice is None or fixes.conversion_advice(case, newest(KERAS3).id, _BUILD) is not None:
         return advice
     return f"migrate --target {KERAS3} converts the model"
 
@@ -568,8 +576,8 @@ def export_fails(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     note lists classes and policies that were not measured. ``migrate --to float32`` writes a model
     that can be exported, if its layers can be exported in float32.
 
-    Sources: exports of each class with each policy, run in ONNX Runtime, LiteRT, OpenVINO and
-    TensorFlow (fixtures/exports.py).
+    Sources: exports of each class with each policy, and of activation functions and operations in
+    each dtype, run in ONNX Runtime, LiteRT, OpenVINO and TensorFlow (fixtures/exports.py).
     """
     if case.loaded is None or not exports.newest_keras_loads(case.model):
         return  # PT501 reports it
@@ -604,7 +612,7 @@ def _export_finding(
     return export_fails.finding(
         f"{release_name(name)}: {_EXPORT_STAGES[str(stage)]} {failing.name}: {message}"
         f"{_further_layers(place)}",
-        path=failing.layers[0],
+        path=failing.layers[0] if failing.layers else None,
         address=_cause_address(case, place),
         detail=f"{name} {failing.name}",
         severity=Severity.WARNING if stage == "outputs" else None,
@@ -615,6 +623,6 @@ def _export_finding(
 
 def _export_remedy(loaded: LoadedModel, failing: LayerExport) -> Remedy:
     """Return the change to float32: ``--to`` changes only layers with the policy of the model."""
-    if failing.policy == decisions.base_policy(loaded):
+    if failing.policy in {None, decisions.base_policy(loaded)}:  # operations follow the layers
         return Remedy(fix=Fix.UNSAFE, to="float32")
     return Remedy(fix=Fix.UNSAFE, assignments=tuple((path, "float32") for path in failing.layers))

@@ -25,15 +25,15 @@ MODULES: Final = {
 }
 """What each exporter and its runtime need beside TensorFlow."""
 
-CASES: Final = ("Dense", "Conv2D")
-POLICIES: Final = ("float32", "mixed_float16")
+CASES: Final = ("Dense", "Conv2D", "ops.Add")
+POLICIES: Final = ("float32", "float16")
 DRIVER: Final = f"""
 import importlib.util, json
 from writer import exports
 from writer.api import open_release
 from writer.layer_cases import cases
 api = open_release("keras3.15")
-known = {{case.name: case for case in cases(api)}}
+known = {{case.name: case for case in (*cases(api), *exports.operations(api))}}
 answers = {{}}
 for exporter, modules in {MODULES}.items():
     if all(map(importlib.util.find_spec, modules)):
@@ -71,7 +71,11 @@ def test_exports_are_those_of_the_table(exporter: str, answers: dict[str, Any]) 
             if answer is None:
                 pytest.skip(f"needs {', '.join(MODULES[exporter])} beside TensorFlow")
             outcome = script.outcome(answer, policy)
-            recorded = exports.export(exporter, policy, name, {})
+            recorded = (
+                exports.operation_export(exporter, name.removeprefix("ops."), [policy])
+                if name.startswith("ops.")
+                else exports.export(exporter, policy, name, {})
+            )
             assert recorded is not None
             assert outcome.get("fails") == recorded.fails, outcome
             assert tuple(outcome.get("weights", ())) == recorded.weights

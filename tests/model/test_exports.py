@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -11,11 +12,16 @@ from policytool.formats import format_detection
 from policytool.model import reading
 from policytool.model.exports import ExportVerdict, export_verdict, export_verdicts
 from policytool.releases import exports
-from policytool.releases.layer_classes import known_classes
+from policytool.releases.layer_classes import known_classes, operation_classes
 from policytool.releases.releases import EXPORTERS, conversion_target, loaders_of
 from policytool.support.errors import UsageError
 from tests.conftest import run
 from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.model.loaded_model import LoadedModel
 
 KERAS3: Final = FIXTURES / "keras3.15"
 
@@ -39,7 +45,10 @@ def test_a_case_has_one_outcome_and_a_known_class() -> None:
         for rows in exports.policies(exporter).values():
             cases = [case for row in rows for case in row["cases"]]
             assert len(cases) == len({*cases})
-            assert {case.partition("[")[0] for case in cases} <= {*known_classes()}
+            names = {
+                case.partition("[")[0] for case in cases if not case.startswith("activations.")
+            }
+            assert names <= {*known_classes(), *(f"ops.{name}" for name in operation_classes())}
 
 
 def test_mixed_float16_has_float16_weights_in_onnx() -> None:
@@ -92,12 +101,71 @@ def test_verdict_names_layers_and_weights() -> None:
     assert (working.failing, working.unmeasured, working.weights) == ((), (), ("float32",))
 
 
-def test_custom_layers_and_operations_are_not_measured() -> None:
+def test_custom_layers_are_not_measured() -> None:
     """Nothing is claimed of code that no measurement ran."""
     custom = _verdict("custom_layer.keras", "onnx").unmeasured
     assert custom
-    operations = _verdict("keras_ops.keras", "onnx").unmeasured
-    assert "the operation Add" in [one.name for one in operations]
+
+
+def test_operations_are_judged_by_the_dtype_of_their_tensors() -> None:
+    """LiteRT runs an addition in float32 but not in float16; other dtypes were not measured."""
+    fails = {
+        dtypes: outcome and outcome.fails
+        for dtypes in (("float32",), ("float16",), ("bool", "float32"), ("int32",), ("complex64",))
+        for outcome in [exports.operation_export("litert", "Add", dtypes)]
+    }
+    assert fails == {
+        ("float32",): None,
+        ("float16",): "run",
+        ("bool", "float32"): None,
+        ("int32",): None,
+        ("complex64",): None,
+    }
+    assert exports.operation_export("litert", "Add", ("complex64",)) is None
+    verdict = _verdict("keras_ops.keras", "onnx")
+    assert verdict.failing == ()
+    assert "the operation Add in float32" in [one.name for one in verdict.exports]
+
+
+def test_activations_fail_in_the_layers_that_have_them(tmp_path: Path) -> None:
+    """ONNX lacks the op of the exact gelu, which layers name; relu has it."""
+    exact, relu = (
+        export_verdict(_one_layer(tmp_path, activation), "onnx") for activation in ("gelu", "relu")
+    )
+    assert [one.export.message for one in exact.failing if one.export] == [
+        "activation gelu: it needs TensorFlow's op Erfc"
+    ]
+    assert relu.failing == ()
+
+
+def _one_layer(folder: Path, activation: str) -> LoadedModel:
+    """Return a Sequential model of one Dense layer, written as Keras 3.15 does."""
+    config = {
+        "module": "keras",
+        "class_name": "Sequential",
+        "config": {
+            "name": "net",
+            "layers": [
+                {
+                    "module": "keras.layers",
+                    "class_name": "Dense",
+                    "config": {"name": "dense", "units": 2, "activation": activation},
+                    "build_config": {"input_shape": [None, 3]},
+                }
+            ],
+        },
+    }
+    path = folder / f"{activation}.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return reading.load_model(format_detection.document(path, str(path)))
+
+
+def test_onnx_makes_a_constant_tensor_an_input() -> None:
+    """The exported file asks for the values of ``ops.ones``, which the model has."""
+    for exporter, fails in (("onnx", "run"), ("tf_saved_model", None)):
+        outcome = exports.operation_export(exporter, "Subtract", ("float32",), has_constants=True)
+        assert outcome is not None
+        assert outcome.fails == fails
 
 
 def test_a_model_that_keras_3_fails_to_load_has_no_verdicts() -> None:

@@ -1,7 +1,8 @@
-"""The Dockerfile, the recipe of conda-forge, the citation and the templates for issues."""
+"""The containers, the recipe of conda-forge, the citation and the templates for issues."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -44,6 +45,15 @@ def test_base_image_is_pinned_and_slim() -> None:
     match = re.fullmatch(r"python:(3\.\d+)\.\d+-slim-[a-z]+", base)
     assert match is not None
     assert f"Programming Language :: Python :: {match[1]}" in PROJECT["classifiers"]
+
+
+def test_development_container_has_the_python_of_the_image() -> None:
+    """It installs with a target of the Makefile, and so from the lock files."""
+    text = (ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8")
+    container = json.loads(text)
+    assert arguments("FROM")[1] == container["image"].replace("-trixie", "-slim-trixie")
+    _, target = container["postCreateCommand"].split()
+    assert f"\n{target}: $(VENV)/.dev" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_image_runs_as_a_user_with_a_fixed_number() -> None:
@@ -113,7 +123,7 @@ def test_forms_ask_for_the_version_and_the_command() -> None:
 
 def container_arguments() -> list[list[str]]:
     """Return the arguments of policytool in each `docker run` of the page."""
-    page = (ROOT / "docs/how-to/docker.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/fleets.md").read_text(encoding="utf-8")
     commands = re.findall(r"^docker run .*? policytool (.*)$", page, re.MULTILINE)
     return [shlex.split(command) for command in commands]
 

@@ -94,9 +94,9 @@ class Lock:
 
 LOCKS: Final = (
     # The extras for users contain packages of the tests, too.
-    Lock(name="dev", project=True, extras=("dev", "remote", "mlflow", "orbax", "fleet")),
+    Lock(name="dev", project=True, extras=("remote", "mlflow", "orbax", "fleet"), groups=("dev",)),
     Lock(name="user", project=True, like="dev"),
-    Lock(name="docs", project=True, extras=("docs",), like="dev"),
+    Lock(name="docs", project=True, groups=("docs",), like="dev"),
     Lock(name="package", extras=("releases",), groups=("package",)),
     Lock(name="sbom", groups=("sbom",)),
     Lock(

@@ -2,7 +2,7 @@
 Compares the rule with the truth, on predictions that were made before: ``python -m
 tests.trained.rule DIRECTORY [--labelled FILE] ROWS...``.
 
-It prints each pair, and the rows of the table in ``docs/explanation/safe.md``. With the file of
+It prints each pair, and the rows of the table in ``docs/evidence/safe-rule.md``. With the file of
 ``tests.trained.labelled``, the labels decide as in ``policytool check --labels --metric``, and only
 models with such a metric for each of their outputs count.
 """

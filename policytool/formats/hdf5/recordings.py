@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MARK: Final = "policytool-recording"
 VERSION: Final = 1
-"""The version of the schema in ``docs/how-to/record.md``."""
+"""The version of the schema in ``docs/reference/json-keys.md``."""
 
 TEXT: Final = "recording"
 """The dataset with the JSON text."""

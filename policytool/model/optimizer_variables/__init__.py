@@ -104,11 +104,14 @@ def read_state(
     loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
 ) -> OptimizerState | None:
     """
-    Return the variables of a file's optimizer; None if it has none.
+    Return the variables of a file's optimizer; None if it has none, or if the model was saved
+    before training created the slots.
 
     :raises UnmappedError: if the weight of a variable is not certain.
     """
     document, writer = loaded.document, loaded.origins[-1]
+    if _lacks_slots(loaded, optimizer, trainable):
+        return None
     if document.format == "keras":
         return _state_in_archive(loaded, optimizer, trainable)
     if not document.state:
@@ -120,6 +123,19 @@ def read_state(
     if writer.family == KERAS2 and writer.library == _STANDALONE:
         return _state_of_standalone(loaded, optimizer, trainable)
     return _state_by_name(optimizer, document.state, trainable)
+
+
+def _lacks_slots(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> bool:
+    """Return whether the stored state has only counts and rates, and slots are expected."""
+    stored = loaded.document.state or [
+        tensor for tensor in loaded.document.tensors or () if tensor.path[0] == STATE
+    ]
+    return not any(tensor.shape for tensor in stored) and any(
+        position.shape
+        for position in positions(optimizer, _shapes(trainable), loaded.origins[-1].id)
+    )
 
 
 def _state_in_archive(

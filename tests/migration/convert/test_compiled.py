@@ -103,9 +103,24 @@ def with_named_optimizer(document: Document) -> Document:
     return replace(document, parts={**document.parts, document.config_part or "": config})
 
 
+def before_training(document: Document) -> Document:
+    """Return a model whose optimizer has no slots yet, only a count of steps and a rate."""
+    scalars = tuple(tensor for tensor in document.state if not tensor.shape)
+    assert 0 < len(scalars) < len(document.state)
+    return replace(document, state=scalars)
+
+
 def paths(found: Compiled) -> list[str]:
     """Return the paths of the optimizer's variables."""
     return ["/".join(one.path) for one in found.state]
+
+
+@pytest.mark.parametrize("release", ["keras2.3.1", "tf2.5", "tf2.15", "keras3.15"])
+def test_no_state_is_lost_before_training(release: str) -> None:
+    """Training of a model that was never trained starts at step 0 anyway, without a warning."""
+    path = f"{release}/{PLAIN}.h5"
+    result = converted(path, "keras3.15", "keras", before_training)
+    assert (result.codes, result.found.state) == (frozenset(), ())
 
 
 def test_slots_of_hdf5_go_to_the_places_of_an_archive() -> None:
