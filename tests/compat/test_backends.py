@@ -22,7 +22,6 @@ from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.compat.asking import run_script
-from tests.compat.backend_models import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 PYTHONS: Final = {name: os.environ.get(f"POLICYTOOL_{name.upper()}") for name in ("jax", "torch")}
 """Read before the tests: their own environment has no variable of policytool's."""
+
+POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 
 pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("backends")]
 
