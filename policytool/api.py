@@ -9,10 +9,16 @@ command line has, and validates it in the same way.
 import functools
 import inspect as inspecting
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from os import fspath
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
-from policytool.commands.arguments.declaration import DeclaredOption, LimitArguments, StrPath
+from policytool.commands.arguments.declaration import (
+    DeclaredOption,
+    LimitArguments,
+    LiveModel,
+    StrPath,
+)
 from policytool.commands.arguments.migrate import MigrateArguments
 from policytool.commands.arguments.reading import (
     AuditArguments,
@@ -23,14 +29,16 @@ from policytool.commands.arguments.reading import (
 from policytool.commands.arguments.running import CheckArguments, TuneArguments
 
 if TYPE_CHECKING:
+    from policytool.formats.discovery import Input
     from policytool.results import Audit, Check, Comparison, Explanation, Migration, Model, Tuning
+    from policytool.results.model import Result
 
 __all__ = ["audit", "check", "diff", "explain", "inspect", "load", "migrate", "tune"]
 
 Accepted = ParamSpec("Accepted")
 Call = TypeVar("Call", bound=LimitArguments)
 Call_co = TypeVar("Call_co", bound=LimitArguments, covariant=True)
-Returned = TypeVar("Returned")
+Returned = TypeVar("Returned", bound="Result")
 
 
 class _CallClass(Protocol[Accepted, Call_co]):
@@ -50,7 +58,7 @@ class _CallClass(Protocol[Accepted, Call_co]):
 class InspectCall(InspectArguments, kw_only=False):
     """The arguments of :func:`inspect`."""
 
-    path: StrPath
+    path: StrPath | LiveModel
 
 
 class AuditCall(AuditArguments, kw_only=False):
@@ -75,14 +83,14 @@ class DiffCall(DiffArguments, kw_only=False):
 class CheckCall(CheckArguments, kw_only=False):
     """The arguments of :func:`check`."""
 
-    model: StrPath
-    other: StrPath | None = None
+    model: StrPath | LiveModel
+    other: StrPath | LiveModel | None = None
 
 
 class TuneCall(TuneArguments, kw_only=False):
     """The arguments of :func:`tune`."""
 
-    model: StrPath
+    model: StrPath | LiveModel
 
 
 class ExplainCall(ExplainArguments, kw_only=False):
@@ -106,13 +114,17 @@ def _accepts(
     def decorate(function: Callable[[Call], Returned]) -> Callable[Accepted, Returned]:
         @functools.wraps(function)
         def wrapper(*values: Accepted.args, **options: Accepted.kwargs) -> Returned:
-            from policytool.support.limits import override  # keeps `import policytool` fast
+            # the imports keep `import policytool` fast
+            from policytool.results.program_values import ProgramValues
+            from policytool.support.limits import override
 
             signature.bind(*values, **options)  # raises a TypeError that does not name the class
             arguments = call(*values, **options)
             arguments.validate()
-            with override(arguments.limit or {}):
-                return function(arguments)
+            with override(arguments.limit or {}), ProgramValues() as program_values:
+                arguments = program_values.saved(arguments, call.__annotations__)
+                command = program_values.command(function.__name__, arguments, call.__annotations__)
+                return replace(function(arguments), command=command)
 
         wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's
             return_annotation=function.__annotations__["return"]
@@ -122,6 +134,13 @@ def _accepts(
         return wrapper
 
     return decorate
+
+
+def _source(value: object) -> "str | Input":
+    """Return a path, or the input of a model that the program passed."""
+    from policytool.formats.discovery import Input
+
+    return value if isinstance(value, Input) else fspath(cast("StrPath", value))
 
 
 def _signature(call: _CallClass[Accepted, Call]) -> inspecting.Signature:
@@ -167,7 +186,7 @@ def inspect(call: InspectCall) -> "Model":
     from policytool.commands import inspect as inspection
     from policytool.results import Model
 
-    return Model(inspection.inspect(fspath(call.path)))
+    return Model(inspection.inspect(_source(call.path)))
 
 
 @_accepts(AuditCall)
@@ -244,8 +263,8 @@ def check(call: CheckCall) -> "Check":
     options = check_options.check_options(call)
     if call.other is not None:
         check_options.check_second_model(options)
-    other = fspath(call.other) if call.other is not None else None
-    return Check(check_files(fspath(call.model), other, options, call))
+    other = _source(call.other) if call.other is not None else None
+    return Check(check_files(_source(call.model), other, options, call))
 
 
 @_accepts(TuneCall)
@@ -260,10 +279,14 @@ def tune(call: TuneCall) -> "Tuning":
     """
     from policytool.commands.tune import tune_file
     from policytool.commands.tune_run import tune_destination, tune_options
+    from policytool.formats.discovery import Input
     from policytool.results import Tuning
+    from policytool.support.errors import UsageError
 
     options, destination = tune_options(call), tune_destination(call)
-    return Tuning(*tune_file(fspath(call.model), options, destination, call))
+    if isinstance(call.model, Input) and destination.output is None and destination.write:
+        raise UsageError("a keras.Model has no file to write next to; set output, or preview=True")
+    return Tuning(*tune_file(_source(call.model), options, destination, call))
 
 
 @_accepts(ExplainCall)
@@ -271,13 +294,15 @@ def explain(call: ExplainCall) -> "Explanation":
     """
     Return the entries that explain an error message of Keras or TensorFlow, like ``policytool
     explain``: at most three, the most likely first. The text is a message or a whole traceback.
+    With ``model``, the answer contains what the release does with this file.
 
     :raises policytool.UsageError: if the text is empty or too long, and for unknown limits
     """
+    from policytool.commands.explain import explain as explain_message
     from policytool.results import Explanation
-    from policytool.troubleshooting.entries import explain_text
 
-    return Explanation(explain_text(call.text))
+    model = fspath(call.model) if call.model is not None else None
+    return Explanation(explain_message(call.text, model))
 
 
 def load(
@@ -302,7 +327,9 @@ def load(
     :raises policytool.MissingPackageError: if no Keras is installed
     """
     from policytool.commands.load import load as load_file
+    from policytool.results.program_values import check_type
 
     model, weights = path if isinstance(path, tuple) else (path, None)
+    check_type("path", model)
     second = None if weights is None else fspath(weights)
     return load_file(fspath(model), second, custom_objects or {}, trust=trust)

@@ -88,6 +88,7 @@ OPTIONAL: Final = {
             *(f"commands.{name}" for name in ("tune", "tune_run")),
             *("commands.arguments.running", "cli.check_command", "cli.tune_command"),
             *("reports.checks", "reports.tuning", "results.change", "api"),
+            "results.program_values",
         },
         {
             "numerics.tensorflow_run",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import shlex
 import sys
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,12 @@ from policytool.cli.command import declare_command
 from policytool.cli.declared_options import Positional
 from policytool.cli.exit_codes import Exit
 from policytool.commands.arguments.reading import ExplainArguments
+from policytool.commands.explain import explain
 from policytool.reports.explanations import EXPLANATION_REPORTERS, PAGE
 from policytool.support import project
 from policytool.support.errors import UsageError
 from policytool.support.files import opening
 from policytool.support.limits import MESSAGE_BYTES
-from policytool.troubleshooting.entries import explain_text
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -44,13 +45,14 @@ if TYPE_CHECKING:
     changes=options.attributes(EXPLANATION_REPORTERS),
 )
 def command(
-    _arguments: ExplainArguments, terminal: ReportArguments, *, text: tuple[str, ...]
+    arguments: ExplainArguments, terminal: ReportArguments, *, text: tuple[str, ...]
 ) -> int:
     """
     Find the cause of an error message of Keras or TensorFlow and how to fix it, or explain a topic.
 
     Shows at most 3 entries for a message, the most likely first. The commands name the model and
-    the release of a traceback. A topic is a rule (PT104), a policy (mixed_float16), a limit
+    the release of a traceback. With --model, the first line is what
+    the release does with this file. A topic is a rule (PT104), a policy (mixed_float16), a limit
     (json-bytes), a release (keras3.6), or a list of all of them (rules, policies, limits,
     releases).
     """
@@ -59,7 +61,9 @@ def command(
     is_word = name not in ("", "-") and not any(map(str.isspace, name))
     if is_word and (code := _print_topic(name, terminal)) is not None:
         return code
-    explanation = explain_text(_message(text))
+    explanation = explain(
+        _message(text), fspath(arguments.model) if arguments.model is not None else None
+    )
     unwritten = options.publish(terminal, EXPLANATION_REPORTERS, explanation)
     if not explanation.matches:
         if is_word:

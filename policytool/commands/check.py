@@ -255,8 +255,8 @@ def _shows_error(run: CheckRun) -> bool:
 
 
 def check_files(
-    model: str,
-    other: str | None,
+    model: str | Input,
+    other: str | Input | None,
     options: CheckOptions,
     process: TensorFlowArguments,
 ) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from os import fspath
 from typing import TYPE_CHECKING
 
 from policytool.commands.arguments.declaration import as_path, as_texts
@@ -110,7 +109,9 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
             arguments.to, as_texts(arguments.set), include=arguments.include
         ),
         weights=as_path(arguments.weights),
-        inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
+        inputs=file_or_function(str(as_path(arguments.inputs)))
+        if arguments.inputs is not None
+        else None,
         record=as_path(arguments.record),
         record_all="values" in arguments.measure,
         against=as_path(arguments.against),
@@ -147,7 +148,7 @@ def _check_recording(arguments: CheckArguments) -> None:
             "--metric and --measure, except --measure deterministic and values, compare two models "
             "that run; remove --record and --against"
         )
-    if arguments.against is not None and (arguments.inputs or arguments.batches) is not None:
+    if arguments.against is not None and not (arguments.inputs is arguments.batches is None):
         raise UsageError(
             "--against uses the inputs of the recorded run; remove --inputs and --batches"
         )

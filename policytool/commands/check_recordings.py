@@ -142,11 +142,11 @@ def _reference_job(reference: Recording, inputs: Mapping[str, Any], folder: Path
     """Return the part of a job with the inputs and outputs of a recorded run, written to files."""
     recorded = reference.run.inputs
     arrays = reference.numbered("inputs")
-    _save(
+    save_arrays(
         folder / "inputs.npz",
         {entry.name: arrays[str(place)] for place, entry in enumerate(recorded.inputs)},
     )
-    _save(folder / "outputs.npz", reference.numbered("outputs"))
+    save_arrays(folder / "outputs.npz", reference.numbered("outputs"))
     return {
         "inputs": {
             **inputs,
@@ -163,7 +163,7 @@ def _reference_job(reference: Recording, inputs: Mapping[str, Any], folder: Path
     }
 
 
-def _save(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Save arrays like ``numpy.savez``, which does not accept every name."""
     import numpy as np  # the import takes 70 ms
 

@@ -53,6 +53,9 @@ class Destination:
     write: bool = True
     """False for ``--preview``."""
 
+    is_private: bool = False
+    """Whether ``output`` is a temporary directory that only this process reads."""
+
 
 def output_of(output: StrPath | None) -> tuple[AnyPath | None, bool]:
     """

@@ -204,7 +204,7 @@ def separate_failures(
     return tuple(failures), passed_over
 
 
-def inspect(path: str) -> Model:
+def inspect(path: str | Input) -> Model:
     """
     Return the saved model at ``path``, without importing TensorFlow or Keras and without reading
     its weights.

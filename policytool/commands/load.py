@@ -24,12 +24,12 @@ from policytool.model.model import Outcome, verdict_of
 from policytool.numerics.hand_over import NOT_RUN, HandOver
 from policytool.releases import releases
 from policytool.releases.releases import KERAS2, KERAS3
-from policytool.support import steps
+from policytool.support import limits, steps
 from policytool.support.errors import MissingPackageError, ModelFileError
 from policytool.support.files.remote_path import local
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from policytool.formats.discovery import Input
@@ -82,7 +82,8 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
     """
     Return the model of a file, or of an architecture and its weights.
 
-    The allow-list is applied to a private copy, which is the file that Keras loads.
+    The allow-list is applied to the private file that Keras loads: a copy, or the result of a
+    conversion.
 
     :raises ModelFileError: if the file cannot be read, converted or loaded, or needs trust.
     :raises MissingPackageError: if no Keras is installed.
@@ -90,6 +91,7 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
     source = discovery.named_input(path)
     with (
         HandOver(trust=trust, custom_objects=True, trust_option="trust=True") as hand_over,
+        limits.without_option(),
         steps.budget(path),
     ):
         document = format_detection.document(source.path, source.display_path)
@@ -107,17 +109,22 @@ def _loadable_copy(
     hand_over: HandOver,
 ) -> PrivateCopy:
     """Return a private copy of the model, which is converted if this Keras does not load it."""
+    path = local(source.path)
     if weights is not None or document.format in NOT_RUN:
         migration_preview.check_migratable(document, converts=True)
         loaded = load_document(document, Path(weights) if weights is not None else None)
-        return _converted(loaded, local(source.path), keras, hand_over)
-    copy = hand_over.take(local(source.path), source.display_path)
-    if copy.loaded is None:
-        migration_preview.check_migratable(copy.document, converts=True)
-    verdict = _verdict(copy.model, keras)
-    if verdict is not None and verdict.loads:
-        return copy
-    return _converted(copy.model, copy.path, keras, hand_over, otherwise=copy)
+        return _converted(loaded, path, keras, hand_over)
+    checked = hand_over.check(document)
+    if checked is None:
+        migration_preview.check_migratable(document, converts=True)
+    verdict = _verdict(checked, keras) if checked is not None else None
+
+    def take() -> PrivateCopy:
+        return hand_over.take(path, source.display_path)
+
+    if checked is None or (verdict is not None and verdict.loads):
+        return take()
+    return _converted(checked, path, keras, hand_over, otherwise=take)
 
 
 def _converted(
@@ -125,18 +132,18 @@ def _converted(
     source: Path,
     keras: InstalledKeras,
     hand_over: HandOver,
-    otherwise: PrivateCopy | None = None,
+    otherwise: Callable[[], PrivateCopy] | None = None,
 ) -> PrivateCopy:
     """
     Convert a model into the private directory, and return the result.
 
-    :param otherwise: the copy to use if no conversion is necessary, or if none is possible and it
-        is unknown whether Keras loads the copy
+    :param otherwise: returns the copy to use if no conversion is necessary, or if none is possible
+        and it is unknown whether Keras loads the copy
     :raises ModelFileError: if the model cannot be converted.
     """
     request = MigrateRequest(
         options=options_from_arguments(None, (), target=keras.loader, allow_weight_rewrite=True),
-        destination=Destination(output=hand_over.folder(), is_directory=True),
+        destination=Destination(output=hand_over.folder(), is_directory=True, is_private=True),
         details=False,
     )
     done = migrate_loaded(loaded, source, request)
@@ -145,7 +152,7 @@ def _converted(
     verdict = _verdict(loaded, keras)
     is_possible = verdict is None or verdict.outcome is not Outcome.INCOMPATIBLE
     if otherwise is not None and (is_possible or done.status is Status.UNCHANGED):
-        return otherwise
+        return otherwise()
     reasons = "; ".join(refusal.message for refusal in done.plan.refusals[:3])
     raise ModelFileError(
         loaded.document.path,

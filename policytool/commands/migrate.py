@@ -301,6 +301,7 @@ def _write(work: Work, output: AnyPath, destination: Destination) -> Written:
         overwrite=destination.overwrite,
         in_place=destination.in_place,
         backup=destination.backup,
+        is_private=destination.is_private,
         shown=plan.path,
         verify=run.verify if run is not None and run.verifies() else None,
     )

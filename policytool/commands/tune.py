@@ -165,7 +165,7 @@ def tune_and_write(
 
 
 def tune_file(
-    model: str,
+    model: str | Input,
     options: TuneOptions,
     destination: Destination,
     process: TensorFlowArguments,

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -444,7 +443,9 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
             has_inputs=arguments.inputs is not None,
         ),
         weights=as_path(arguments.weights),
-        inputs=file_or_function(fspath(arguments.inputs)) if arguments.inputs is not None else None,
+        inputs=file_or_function(str(as_path(arguments.inputs)))
+        if arguments.inputs is not None
+        else None,
         batches=batches,
         batch_size=batch_size,
         budget=parse_budget(str(arguments.budget)),

@@ -105,19 +105,25 @@ def inputs(arguments: Iterable[str], *, remote: bool = False) -> Iterator[Input]
             yield named
 
 
-def named_input(path: str, *, remote: bool = False) -> Input:
+def named_input(path: str | Input, *, remote: bool = False) -> Input:
     """
-    Return the model that a path specifies.
+    Return the model that a path specifies, or the only one in a directory.
 
+    :param path: a path; an input is returned itself
     :param remote: whether the caller reads URLs
-    :raises ModelFileError: for a directory that is not a model, and for a glob.
+    :raises ModelFileError: for a directory or a glob with no model or with several.
     :raises UsageError: as in :func:`inputs`.
     """
+    if isinstance(path, Input):
+        return path
     source = next(iter(inputs([path], remote=remote)), None)
     if source is None or not source.exact:
-        candidates = islice(inputs([path], remote=remote), _MAX_CANDIDATES)
-        model = next((entry.display_path for entry in candidates if _is_readable(entry)), None)
-        advice = f" in it, such as {model}" if model is not None else ""
+        candidates = inputs([path], remote=remote)
+        readable = filter(_is_readable, islice(candidates, _MAX_CANDIDATES))
+        models = [*islice(readable, 2)]
+        if len(models) == 1 and next(candidates, None) is None:
+            return models[0]
+        advice = f" in it, such as {models[0].display_path}" if models else ""
         raise ModelFileError(
             remote_path.without_secrets(path),
             "no-model",

@@ -137,6 +137,12 @@ class WriteOptions:
     backup: bool = True
     """Whether a replaced source is kept as ``NAME.bak``."""
 
+    is_private: bool = False
+    """
+    Whether only this process reads the result, and checks it. The result is then neither flushed to
+    the disk nor compared with the source.
+    """
+
     shown: str | None = None
     """The name of the source in messages; None for its path."""
 

@@ -285,29 +285,36 @@ class HandOver(ExitStack):
         """
         with steps.budget(display_path):
             document = format_detection.document(copied, display_path)
-            if is_model and (reason := NOT_RUN.get(document.format)):
-                raise ModelFileError(display_path, "not-runnable", reason)
-            format_detection.refuse_ambiguity(document)
-            has_config = is_model and document.config_part is not None
-            loaded = reading.load_model(document) if has_config else None
-            reasons = (
-                untrusted_code.reasons_of_file(document)
-                if loaded is None
-                else untrusted_code.reasons_not_to_run(loaded, compiles=compiles)
-            )
-            message = (
-                None
-                if self._trust
-                else untrusted_code.refusal(
-                    reasons,
-                    custom_objects=is_model and self._custom_objects,
-                    trust_option=self._trust_option,
-                )
-            )
-        if message is not None:
-            raise ModelFileError(display_path, "runs-code", message)
+            loaded = self.check(document, is_model=is_model, compiles=compiles)
         _remove_links(copied)
         return PrivateCopy(path=copied, document=document, loaded=loaded)
+
+    def check(
+        self, document: Document, *, is_model: bool = True, compiles: bool = False
+    ) -> LoadedModel | None:
+        """
+        Return the model in a document that may run; None for a graph without a config, and for
+        weights without a model.
+
+        :raises ModelFileError: if it cannot be run, or needs trust.
+        """
+        if is_model and (reason := NOT_RUN.get(document.format)):
+            raise ModelFileError(document.path, "not-runnable", reason)
+        format_detection.refuse_ambiguity(document)
+        has_config = is_model and document.config_part is not None
+        loaded = reading.load_model(document) if has_config else None
+        if self._trust:
+            return loaded
+        message = untrusted_code.refusal(
+            untrusted_code.reasons_of_file(document)
+            if loaded is None
+            else untrusted_code.reasons_not_to_run(loaded, compiles=compiles),
+            custom_objects=is_model and self._custom_objects,
+            trust_option=self._trust_option,
+        )
+        if message is not None:
+            raise ModelFileError(document.path, "runs-code", message)
+        return loaded
 
     def change(
         self, copy: PrivateCopy, changed: LoadedModel, plan: Plan, folder: Path

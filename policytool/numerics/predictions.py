@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import WITHOUT_WEIGHTS
+from policytool.model.model import Source
 from policytool.releases import dtypes
 from policytool.support.errors import ModelFileError
 
@@ -156,9 +157,6 @@ class PredictionSide:
         """
         Return the job that predicts with the file.
 
-        The global policy while loading is the policy of the model, which layers get that the code
-        of a class creates.
-
         :param folder: the directory for the arrays of inputs and outputs
         :param like: the ``calls`` of the other side's answer, to predict for the same inputs
         :param rows: the number of rows in a batch; None for the usual number
@@ -179,7 +177,7 @@ class PredictionSide:
             "model": self.copy,
             "config": self.config,
             "weights": self.weights,
-            "policy": self.model.layers[0].policy,
+            "policy": self._global_policy,
             "as_is": self.is_converted,
             "signatures": bool(self.model.signatures) and not self.is_converted,
             "batch_size": rows or (None if self.is_converted else _ROWS),
@@ -188,6 +186,15 @@ class PredictionSide:
             "outputs": str(self.outputs(folder)),
             "like": like,
         }
+
+    @property
+    def _global_policy(self) -> str | None:
+        """
+        The global policy while loading: the policy of the model, which layers get that the code of
+        a class creates, or the policy of layers in files of Keras 2.2, which do not store it.
+        """
+        defaults = (layer.policy for layer in self.model.layers if layer.source is Source.DEFAULT)
+        return self.model.layers[0].policy or next(defaults, None)
 
     def outputs(self, folder: Path) -> Path:
         """Return the path of the file with the predictions."""

@@ -9,15 +9,18 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports.fields import (
+    FLAG,
     OPTIONAL_TEXT,
     POSITIVE,
     SENTENCE,
     TEXT,
+    TEXTS,
     Field,
     Record,
     Report,
     fields_of,
     items,
+    nullable,
     text_type,
 )
 from policytool.reports.page import (
@@ -32,6 +35,8 @@ from policytool.reports.page import (
     Verdict,
 )
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
+from policytool.reports.shared_fields import PATH_TEXT
+from policytool.reports.words import migrate_words
 from policytool.support import project
 from policytool.troubleshooting.entries import MOST
 
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.reports.layout import View
-    from policytool.troubleshooting.entries import Explanation, Match, Step
+    from policytool.troubleshooting.entries import Explanation, Match, Step, TestedModel
 
 
 PAGE: Final = "how-to/troubleshooting.md"
@@ -50,12 +55,17 @@ _SHOWN: Final = 300
 
 
 def page(explanation: Explanation, _view: View) -> Page:
-    """Return the page with a group for each entry; an empty page if no entry matches."""
-    return Page(groups=tuple(tuple(_blocks(match)) for match in explanation.matches))
+    """Return the page: the verdict on the model if there is one, and a group for each entry."""
+    groups = [tuple(_blocks(match)) for match in explanation.matches]
+    if explanation.model is not None:
+        groups.insert(0, tuple(_model_blocks(explanation.model, has_entries=bool(groups))))
+    return Page(groups=tuple(groups))
 
 
 def headline(explanation: Explanation) -> str:
     """Return the best entry and the number of other matches, in one line."""
+    if explanation.model is not None and explanation.model.loads:
+        return f"{explanation.model.path} loads in {explanation.model.release}"
     if not explanation.matches:
         return "no known error message matches"
     best, *others = explanation.matches
@@ -66,6 +76,20 @@ def headline(explanation: Explanation) -> str:
 def link(match: Match) -> str:
     """Return the address of an entry in the documentation."""
     return f"{project.page(PAGE)}#{match.entry.id}"
+
+
+def _model_blocks(model: TestedModel, *, has_entries: bool) -> Iterator[Block]:
+    """Yield the verdict on the model, and the command that fixes it."""
+    words = {True: "loads in", False: "fails to load in", None: "may not load in"}[model.loads]
+    reason = f": {model.reason}" if model.reason is not None else ""
+    yield Verdict.whole(f"{model.path} {words} {model.release}{reason}", Tone.TITLE)
+    if model.arguments is not None:
+        yield Command(label="fix", words=migrate_words(model.path, model.arguments))
+    if model.loads and has_entries:
+        yield Sentence(
+            text="The file contradicts the causes below: the message is about another file or "
+            "release, or about the code that loads the file."
+        )
 
 
 def _blocks(match: Match) -> Iterator[Block]:
@@ -132,6 +156,21 @@ _MATCH: Final[Record[Match]] = Record(
     ),
 )
 
+_MODEL: Final[Record[TestedModel]] = Record(
+    "model",
+    (
+        Field("path", SENTENCE, PATH_TEXT),
+        Field("release", SENTENCE, "The release that the answer is for."),
+        Field("loads", nullable(FLAG), "Whether this release loads the model; null if unknown."),
+        Field("reason", nullable(SENTENCE), "Null for a model that loads."),
+        Field(
+            "arguments",
+            nullable(TEXTS),
+            "The arguments after `policytool migrate PATH` that fix the model; null without a fix.",
+        ),
+    ),
+)
+
 REPORT: Final[Report[Explanation]] = Report(
     "explain",
     1,
@@ -139,6 +178,7 @@ REPORT: Final[Report[Explanation]] = Report(
     "number; any other change increases it.",
     (
         Field("matches", items(_MATCH, maxItems=MOST), "Empty if no entry matches."),
+        Field("model", nullable(_MODEL), "The model that was named; null without one."),
         Field(
             "page",
             SENTENCE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +47,7 @@ class Comparison(Result):
     Its DataFrame has one row for each difference.
     """
 
+    _TERMINAL_COLUMNS = frozenset({"section", "path", "aspect", "key", "a", "b", "values.largest"})
     _value: ComparisonValue
 
     @property
@@ -157,6 +160,9 @@ class Check(Result):
     Its DataFrame has one row for each call of a layer.
     """
 
+    _TERMINAL_COLUMNS = frozenset(
+        {"path", "class_name", "compute_reference", "compute_candidate", *_VERDICT, *_ERRORS}
+    )
     _value: CheckValue
 
     @property
@@ -242,6 +248,7 @@ class Migration(Result):
     Its DataFrame has one row for each layer that changes, and one for the optimizer if it does.
     """
 
+    _TERMINAL_COLUMNS = frozenset({"path", "before", "after", "reason"})
     _value: MigrationValue
 
     @property
@@ -337,6 +344,7 @@ class Tuning(Result):
     Its DataFrame has one row for each layer that could be converted.
     """
 
+    _TERMINAL_COLUMNS = frozenset({"path", "class_name", "kept", "rule", "error", "headroom"})
     _value: TuningValue
     _migration: MigrationValue | None = None
 
@@ -366,6 +374,18 @@ class Tuning(Result):
         if self._migration is None or self._migration.target is None:
             return None
         return local(self._migration.target)
+
+    @property
+    def training_code(self) -> str | None:
+        """
+        Python code that sets the same policies before the model is created for training; None if no
+        set was found.
+        """
+        trial = self._value.best
+        if trial is None:
+            return None
+        float32 = [path.partition("/")[2] for path in (*trial.kept, *self._value.fixed)]
+        return _training_code(self._value.reference.library, self._value.policy, float32)
 
     @property
     def best(self) -> Trial | None:
@@ -403,3 +423,20 @@ class Tuning(Result):
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
         return _LAYER, ([getattr(layer, key) for key in _LAYER] for layer in self._value.layers)
+
+
+def _training_code(library: str, policy: str, float32: Sequence[str]) -> str:
+    """Return code for the library that loaded the model. Layer paths begin below the model."""
+    quote = json.dumps
+    if library.startswith("tf_keras"):
+        lines = ["from tensorflow import keras", ""]
+        lines += [f"keras.mixed_precision.set_global_policy({quote(policy)})"]
+        lines += [f'# create the layer {path} with dtype="float32"' for path in float32]
+        return "\n".join(lines)
+    lines = ["import keras", "", f"policies = keras.dtype_policies.DTypePolicyMap({quote(policy)})"]
+    # anchored, because Keras 3.6 and earlier search the pattern anywhere in the path of a layer
+    lines += [
+        f'policies[{quote(f"^{re.escape(path)}$")}] = keras.DTypePolicy("float32")'
+        for path in float32
+    ]
+    return "\n".join([*lines, "keras.config.set_dtype_policy(policies)"])

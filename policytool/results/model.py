@@ -6,9 +6,9 @@ functions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from policytool.rules.base import Audited, Fix, ModelCommand, Severity
     from policytool.rules.base import Finding as FindingValue
     from policytool.troubleshooting.entries import Explanation as ExplanationValue
-    from policytool.troubleshooting.entries import Match
+    from policytool.troubleshooting.entries import Match, TestedModel
 
 Value = TypeVar("Value")
 
@@ -71,10 +71,15 @@ class Report(Generic[Value]):
         return report_values
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Result(ABC):
     """The base class of results: the value of a command, and its representations."""
 
-    __slots__ = ()
+    command: str = field(default="", kw_only=True, compare=False)
+    """The shell command with the same arguments."""
+
+    _TERMINAL_COLUMNS: ClassVar[frozenset[str]]
+    """The columns of the DataFrame that the terminal shows."""
 
     @abstractmethod
     def _report(self) -> Report[Any]:
@@ -103,10 +108,11 @@ class Result(ABC):
         """
         return self._report().values()
 
-    def to_pandas(self) -> DataFrame:
+    def to_pandas(self, *, full: bool = False) -> DataFrame:
         """
         Return a pandas DataFrame; ``docs/reference/python.md`` lists its rows and columns.
 
+        :param full: whether it has all columns; by default, it has those of the terminal
         :raises policytool.MissingPackageError: if pandas is not installed
         """
         try:
@@ -118,7 +124,13 @@ class Result(ABC):
                 "to_pandas() needs pandas, which is not installed; run `pip install pandas`"
             ) from error
         columns, rows = self._table()
-        return pd.DataFrame([list(row) for row in rows], columns=list(columns))
+        places = [
+            place for place, name in enumerate(columns) if full or name in self._TERMINAL_COLUMNS
+        ]
+        return pd.DataFrame(
+            [[row[place] for place in places] for row in rows],
+            columns=[columns[place] for place in places],
+        )
 
 
 def in_one_line(name: str, paths: Sequence[str], text: str) -> str:
@@ -155,6 +167,9 @@ class Model(Result):
     Its DataFrame has one row for each layer, with the columns of the CSV report.
     """
 
+    _TERMINAL_COLUMNS = frozenset(
+        {"path", "class_name", "policy", "compute_dtype", "variable_dtype", "source"}
+    )
     _value: ModelValue
 
     @property
@@ -331,6 +346,7 @@ class Audit(Result):
     Its DataFrame has one row for each finding.
     """
 
+    _TERMINAL_COLUMNS = frozenset({"severity", "rule", "path", "message", "fix.arguments"})
     _value: AuditValue
 
     def __iter__(self) -> Iterator[Finding]:
@@ -404,12 +420,18 @@ class Explanation(Result):
     Its DataFrame has one row for each entry. Iterating yields the matches.
     """
 
+    _TERMINAL_COLUMNS = frozenset({"title", "line", "releases", "cause"})
     _value: ExplanationValue
 
     @property
     def matches(self) -> tuple[Match, ...]:
         """The entries, each with the ``line`` that matched, the most likely first."""
         return self._value.matches
+
+    @property
+    def model(self) -> TestedModel | None:
+        """What the release does with the model that was named; None without one."""
+        return self._value.model
 
     def __iter__(self) -> Iterator[Match]:
         return iter(self.matches)

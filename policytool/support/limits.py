@@ -33,6 +33,9 @@ _FARTHEST: Final = 1_000
 _GIVEN: ContextVar[Mapping[str, int]] = ContextVar("policytool.support.limits")
 """The values that the user set, by the name of the limit."""
 
+_HAS_OPTION: ContextVar[bool] = ContextVar("policytool.support.limits.option", default=True)
+"""Whether the user can set limits, which messages then suggest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -73,7 +76,9 @@ class Limit:
             sufficient_value = min(sufficient_value, self.default)
         if self.fixed and (most >= self.default or sufficient_value > self.default):
             advice = f", which cannot be raised because it is {self.fixed}"
-        elif self.unit == RATIO or sufficient_value <= _FARTHEST * self.default:
+        elif _HAS_OPTION.get() and (
+            self.unit == RATIO or sufficient_value <= _FARTHEST * self.default
+        ):
             new_limit = self.amount(sufficient_value, gap="")
             advice = f"; raise the limit with --limit {self.name}={new_limit}"
         else:
@@ -586,6 +591,16 @@ def override(values: Mapping[str, int]) -> Iterator[None]:
         yield
     finally:
         _GIVEN.reset(token)
+
+
+@contextmanager
+def without_option() -> Iterator[None]:
+    """Leave out of messages how to raise a limit, for a block in which the user cannot."""
+    token = _HAS_OPTION.set(False)
+    try:
+        yield
+    finally:
+        _HAS_OPTION.reset(token)
 
 
 def overrides() -> Mapping[str, int]:

@@ -366,10 +366,30 @@ class Match:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TestedModel:
+    """What a release does with the model that a message is about."""
+
+    path: str
+    release: str
+    """The display name of the release that the answer is for."""
+
+    loads: bool | None
+    """Whether the release loads the model; None if it is unknown."""
+
+    reason: str | None
+    """Why it fails to load or is unknown; None for a model that loads."""
+
+    arguments: tuple[str, ...] | None
+    """The arguments after ``policytool migrate PATH`` that fix the model; None without a fix."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
     """The entries that explain an error message, the best first."""
 
     matches: tuple[Match, ...]
+    model: TestedModel | None = None
+    """The model that the user named, which can contradict the entries; None without."""
 
 
 _MODEL: Final = re.compile(
@@ -444,10 +464,11 @@ class _Place:
     weight: float
 
 
-def explain_text(text: str) -> Explanation:
+def explain_text(text: str, model: str | None = None) -> Explanation:
     """
     Return the entries that a text matches, the best first, and at most :data:`MOST`.
 
+    :param model: the path that commands name; by default, the last one in the text
     :raises UsageError: if the text is empty or too long
     """
     if limit_message := MESSAGE_BYTES.exceeded_message(len(text)):
@@ -468,10 +489,10 @@ def explain_text(text: str) -> Explanation:
         if (match := _best_match(entry, weighted_messages, all_texts, full_text, lines)) is not None
     ]
     best.sort(key=lambda match: (-match.confidence, -match.line))
-    model, release = _model_path(full_text), _failing_release(full_text)
+    path, release = model or _model_path(full_text), _failing_release(full_text)
     return Explanation(
         matches=tuple(
-            replace(match, entry=_adapted(match.entry, model, release))
+            replace(match, entry=_adapted(match.entry, path, release))
             for match in [*_worth_showing(best)][:MOST]
         )
     )

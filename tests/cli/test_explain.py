@@ -9,9 +9,11 @@ import pytest
 
 import policytool
 from policytool.cli.exit_codes import Exit
+from policytool.formats.discovery import display_path
 from policytool.support import project
-from tests.conftest import run, run_process
+from tests.conftest import MIXED_H5, run, run_process
 from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,3 +128,18 @@ def test_python_explains_the_same() -> None:
     assert "quantization_mode" in result._repr_html_()
     with pytest.raises(policytool.UsageError, match="empty"):
         policytool.explain(" ")
+
+
+def test_a_model_tests_the_answer(tmp_path: Path) -> None:
+    """The verdict on the file comes first, and contradicts an entry about another file."""
+    broken, sound = MIXED_H5, FIXTURES / "keras3.15/wrappers.keras"
+    for path, loads in ((broken, False), (sound, True)):
+        ended = run("explain", MESSAGE, "--model", path)
+        answer = "loads in" if loads else "fails to load in"
+        assert ended.out.partition("\n")[0].startswith(f"{display_path(path)} {answer} Keras 3.15")
+        assert ("contradicts" in ended.out) is loads
+        result = policytool.explain(MESSAGE, model=path).to_dict()
+        assert result["model"]["loads"] is loads
+        assert result["model"]["arguments"] == (None if loads else [])
+        assert f"migrate {path}" in result["matches"][0]["fix"][0]["command"]
+    assert run("explain", MESSAGE, "--model", tmp_path / "gone.h5").code == Exit.FAILURE

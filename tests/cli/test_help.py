@@ -96,7 +96,7 @@ OPTIONS: Final = {
     "check": 25,
     "tune": 25,
     "diff": 9,
-    "explain": 6,
+    "explain": 7,
     "merge": 5,
     "completion": 0,
 }

@@ -15,6 +15,7 @@ import policytool
 from policytool.commands import load as loading
 from policytool.commands.load import InstalledKeras
 from policytool.releases.releases import KERAS2, KERAS3, newest
+from policytool.support import limits, steps
 from policytool.support.errors import MissingPackageError, ModelFileError, UsageError
 from tests.helpers.paths import FIXTURES
 
@@ -191,6 +192,16 @@ def test_file_that_cannot_be_converted_names_the_reason(
     with pytest.raises(ModelFileError, match=expected) as caught:
         policytool.load(FIXTURES / "keras3.15" / "int8_policy.keras")
     assert caught.value.code == "not-loadable"
+
+
+def test_limit_is_named_without_an_option(
+    use_keras: Callable[..., RecordingKeras], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function has no argument for limits."""
+    use_keras()
+    monkeypatch.setattr(steps, "FILE_STEPS", limits.Limit("file-steps", 10, "steps", "a test"))
+    with pytest.raises(ModelFileError, match=r"above the file-steps limit of 10$"):
+        policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.h5")
 
 
 def test_directory_with_a_model_names_the_file(use_keras: Callable[..., RecordingKeras]) -> None:

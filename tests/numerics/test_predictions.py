@@ -454,6 +454,17 @@ def test_a_file_without_weights_predicts_nothing() -> None:
         side.job(Path())
 
 
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [("keras2.2.4/floatx_float64.h5", "float64"), ("tf2.15/default_float32.h5", None)],
+)
+def test_layers_without_a_policy_run_in_their_default(name: str, policy: str | None) -> None:
+    """Keras 2.2 stores no policies, so that other releases would run the layers in float32."""
+    model = reading.read(FIXTURES / name, "m.h5")
+    side = PredictionSide(which="the source", copy=COPY, family="keras2", model=model)
+    assert side.job(Path())["policy"] == policy
+
+
 def test_inputs_go_by_name_and_else_by_place() -> None:
     """
     Inputs are paired by name or else by position, and have the dtypes of the source if the result

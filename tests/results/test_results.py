@@ -228,9 +228,12 @@ def pandas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def frame(result: Result) -> FakeFrame:
     """Return the DataFrame of a result, whose columns are in the documentation."""
-    outcome: Any = result.to_pandas()
+    outcome: Any = result.to_pandas(full=True)
+    terminal: Any = result.to_pandas()
+    assert len(terminal.columns) < len(outcome.columns)
+    assert {*terminal.columns} <= {*outcome.columns}
     assert isinstance(outcome, FakeFrame)
-    name = "reports.md" if isinstance(result, policytool.Model) else "python.md"
+    name = "json-keys.md" if isinstance(result, policytool.Model) else "python.md"
     page = ROOT / "docs" / "reference" / name
     text = page.read_text(encoding="utf-8")
     assert not [column for column in outcome.columns if f"`{column}`" not in text]

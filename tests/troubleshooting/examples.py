@@ -66,6 +66,7 @@ EXAMPLES: Final = {
     "input-length": h5("keras2.1.6/preprocessing.h5"),
     "attention-shapes": h5("tf2.15/mha.h5"),
     "newer-argument": h5("keras3.15/string_lookup.h5"),
+    "never-built": archive("keras3.15/wrappers.keras", "Keras 3.15"),
     "nested-class": h5("tf2.4/wrappers.h5"),
     "initializer-identifier": h5("tf2.15/bidirectional_mixed.h5"),
     "unknown-layer": h5("tf2.15/mha.h5", "TF 2.15"),
@@ -144,6 +145,8 @@ EXAMPLES: Final = {
         files={"model.json": "tfjs4.22/default_float32/model.json"}, shown="dense"
     ),
     "h5py-missing": h5("tf2.15/default_float32.h5", "Dense"),
+    "missing-checkpoint": exported("tf2.15/default_float32", "SavedModel"),
+    "checkpoint-dtype": exported("tf2.15/default_float32", "float32"),
     "damaged-checkpoint": exported("tf2.15/default_float32", "SavedModel"),
     "policy-argument": Example(
         files={}, fix_files={"model.h5": "tf2.15/default_float32.h5"}, shown="mixed_bfloat16"

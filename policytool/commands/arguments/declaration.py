@@ -14,7 +14,10 @@ from typing import (
     Literal,
     NamedTuple,
     NoReturn,
+    Protocol,
+    Self,
     Union,
+    cast,
     dataclass_transform,
     get_args,
     get_origin,
@@ -24,6 +27,22 @@ from policytool.support.errors import UsageError
 from policytool.support.files.remote_path import check_local
 
 StrPath = str | os.PathLike[str]
+
+
+class LiveModel(Protocol):
+    """A ``keras.Model`` of the calling program."""
+
+    name: str
+
+    def save(self, filepath: str) -> object:
+        """Save the model."""
+
+
+class ArrayValues(Protocol):
+    """
+    Arrays of the calling program: one, a list in the order of the inputs, a dict by name, or
+    batches of them, such as a ``tf.data.Dataset`` or a generator.
+    """
 
 
 class Group(StrEnum):
@@ -104,6 +123,10 @@ class Values:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__}.{name} cannot be changed")
+
+    def with_values(self, **values: object) -> Self:
+        """Return a copy with other values."""
+        return type(self)(**(vars(self) | values))
 
 
 class Option(Values, kw_only=False):
@@ -192,6 +215,22 @@ class DeclaredOption(NamedTuple):
         return any(
             get_origin(part) in {Collection, Iterable, Mapping, tuple} for part in self.types
         )
+
+    def words(self, value: object) -> list[str]:
+        """Return the words of the command line that set a value; none for the default."""
+        option, off = f"--{self.key}", self.declaration.off_name or f"no-{self.key}"
+        if isinstance(value, bool) or value is None:
+            return [] if value == self.default else [option if value else f"--{off}"]
+        if self.declaration.kind is Kind.SWITCH_OR_CHOICE:
+            return [f"{option}={value}"]
+        texts = (os.fspath(value),) if isinstance(value, os.PathLike) else as_texts(value)  # type: ignore[arg-type]  # check() has accepted it
+        if value == self.default:
+            return []
+        return [
+            word
+            for text in texts
+            for word in ((f"{option}={text}",) if text.startswith("-") else (option, text))
+        ]
 
     def check(self, value: object) -> None:
         """
@@ -284,9 +323,9 @@ class LimitArguments(Arguments):
     ] = None
 
 
-def as_path(value: StrPath | None) -> Path | None:
-    """Return a text as a path; None for None."""
-    return Path(value) if value is not None else None
+def as_path(value: StrPath | ArrayValues | None) -> Path | None:
+    """Return a text as a path; None for None. Arrays were saved to a file before."""
+    return Path(cast("StrPath", value)) if value is not None else None
 
 
 def as_texts(value: Mapping[str, object] | Iterable[str] | float | None) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from policytool.commands.arguments.declaration import Group, LimitArguments, Option
+from policytool.commands.arguments.declaration import Group, LimitArguments, Option, StrPath
 
 
 class InspectArguments(LimitArguments):
@@ -96,3 +96,14 @@ class DiffArguments(LimitArguments):
 
 class ExplainArguments(LimitArguments):
     """The options of ``explain``."""
+
+    model: Annotated[
+        StrPath | None,
+        Option(
+            "Test the answer against this model.",
+            Group.SELECTION,
+            essential=True,
+            is_setting=False,
+            metavar="PATH",
+        ),
+    ] = None

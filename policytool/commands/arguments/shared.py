@@ -3,7 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Literal
 
-from policytool.commands.arguments.declaration import Arguments, Group, Kind, Option, StrPath
+from policytool.commands.arguments.declaration import (
+    Arguments,
+    ArrayValues,
+    Group,
+    Kind,
+    Option,
+    StrPath,
+)
 
 
 class PolicyArguments(Arguments):
@@ -45,7 +52,7 @@ class RunArguments(Arguments):
         ),
     ] = None
     inputs: Annotated[
-        StrPath | None,
+        StrPath | ArrayValues | None,
         Option(
             "A .npz file with one array for each input, a .npy file for a model with one input, or "
             "a function that returns or yields batches, such as my_data:batches.",
@@ -68,7 +75,7 @@ class RunArguments(Arguments):
         ),
     ] = None
     labels: Annotated[
-        StrPath | None,
+        StrPath | ArrayValues | None,
         Option(
             "Labels for --metric: a .npz file with one array for each output, or a .npy file for "
             "one output. Optional in tune for your own function.",

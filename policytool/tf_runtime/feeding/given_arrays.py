@@ -210,8 +210,8 @@ The maximum number of bytes of a file's name in a hidden name: file systems allo
 total.
 """
 
-_UNNAMED = ("", "arr_0")
-"""The name of the only array of an ``.npy`` file, and its name in ``numpy.savez``."""
+_UNNAMED = "arr_{}"
+"""The name that ``numpy.savez`` gives to an array without a name."""
 
 
 def read_arrays(
@@ -229,10 +229,15 @@ def read_arrays(
 
 
 def with_names(arrays: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return arrays by name; an array without a name gets that of the only input or output."""
-    if len(names) == 1 and len(arrays) == 1 and next(iter(arrays)) in _UNNAMED:
-        return {names[0]: next(iter(arrays.values()))}
-    return arrays
+    """
+    Return arrays by name; those without a name get the names of the inputs or outputs in order. The
+    array of an ``.npy`` file has an empty name.
+    """
+    unnamed = [_UNNAMED.format(number) for number in range(len(names))]
+    values = {unnamed[0]: arrays[""]} if [*arrays] == [""] and names else arrays
+    if set(values) != set(unnamed):
+        return arrays
+    return {name: values[key] for name, key in zip(names, unnamed)}
 
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
