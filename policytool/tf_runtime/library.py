@@ -508,6 +508,7 @@ def installed_backend(backends: Sequence[str]) -> str:
 def _eager_libraries(backend: str) -> tuple[Any, Any]:
     """Return a backend other than TensorFlow, and Keras 3."""
     os.environ["KERAS_BACKEND"] = backend
+    os.environ["JAX_ENABLE_X64"] = "1"  # otherwise JAX computes float64 in float32
     try:
         keras: Any = importlib.import_module("keras")
     except ImportError as error:
