@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Contains the newest TensorFlow, tf_keras and Keras.
 COMPAT := $(VENV)/compat
+# Contains Keras with JAX, and no TensorFlow.
+JAX := $(VENV)/jax
 # Contains an MLflow server.
 MLFLOW := $(VENV)/mlflow
 # Contains uv.
@@ -105,11 +107,13 @@ golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutor
 
 test-compat: $(VENV)/.dev tests/tfjs/node_modules  ## Compare verdicts and conversions with the newest tf_keras, Keras and TensorFlow.js, for a sample of the modules and models of each commit
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m 'compat and sampled' tests/compat
+	$(PYTHON) -m tests.compat.environment $(JAX) jax
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_JAX=$(JAX)/bin/python $(PYTEST) -m 'compat and sampled' tests/compat
 
 test-compat-all: $(VENV)/.dev tests/tfjs/node_modules  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_SAMPLE=all $(BIN)/python -m pytest -m compat tests/compat
+	$(PYTHON) -m tests.compat.environment $(JAX) jax
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_JAX=$(JAX)/bin/python POLICYTOOL_SAMPLE=all $(BIN)/python -m pytest -m compat tests/compat
 
 test-all:  ## Run make test, test-slow and test-compat-all with all cases instead of samples (hours); do this before a release
 	POLICYTOOL_SAMPLE=all $(MAKE) test

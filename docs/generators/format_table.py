@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import inspect
+import json
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import CONVERTED, FORMATS, WITHOUT_WEIGHTS, other_models
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 WEIGHTS: Final = "weights"
 """The document format of files that contain only weights."""
+
+PRESETS: Final = Path(__file__).parent.parent.parent / "fixtures" / "presets.json.gz"
 
 COLUMNS: Final = ("format", "read", "verdicts", "edited", "converted", "created", "verified")
 
@@ -49,6 +54,27 @@ def formats_page() -> str:
         ),
         "- **created**: `migrate --target` writes models in this format.",
         "- **verified**: `migrate` can compare the predictions before and after a change.",
+        "",
+        "## KerasHub presets",
+        "",
+        (
+            "A preset is one model: the backbone in `config.json`, with the layers that its "
+            "weights files name. Their policies follow from the policy or the policy map of the "
+            "backbone. Layers without variables are not listed. `task.json` and its weights add "
+            "the layers of the task, whose policies are not stored."
+        ),
+        "",
+        (
+            "`from_preset` of KerasHub 0.22 and later replaces the stored policy by the global "
+            "policy. A policy map of quantized layers is kept only by tasks with a `task.json`, "
+            "and if it is passed as `dtype`; the backbone alone fails to load. `migrate --to` "
+            "changes the policy in `config.json` and `task.json`, and no weights."
+        ),
+        "",
+        (
+            "No table of families is needed. The results were compared with the layers that "
+            f"KerasHub 0.32.0 loads for {', '.join(_preset_families())}."
+        ),
         "",
         "## Formats that are named but not read",
         "",
@@ -97,3 +123,8 @@ def _description(file_format: Format) -> str:
 
 def _mark(holds: object) -> str:
     return "yes" if holds else "no"
+
+
+def _preset_families() -> list[str]:
+    """Return the families of backbones whose presets were measured."""
+    return sorted(json.loads(gzip.decompress(PRESETS.read_bytes())))

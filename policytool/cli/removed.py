@@ -71,6 +71,7 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("check",): {
             "--list-devices": "use --device list",
+            "--record-all": "use --measure values with --record",
             "--save-inputs": "use --record, which also records the inputs",
             "--compare-to": (
                 "record a run with --record, and compare another run with it with --against"

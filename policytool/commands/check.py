@@ -23,7 +23,6 @@ from policytool.numerics.environments import best_release
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
 from policytool.numerics.workers import Worker
-from policytool.releases.releases import KERAS2
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.text import codec
@@ -279,5 +278,5 @@ def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
     :raises WorkerError: if TensorFlow is not available.
     """
     worker.fit(best_release)
-    answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
+    answer = worker.run({"job": "devices", "path": []})
     return tuple(codec.read(TensorFlowDevice, device) for device in answer["devices"])

@@ -116,7 +116,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
         if arguments.inputs is not None
         else None,
         record=as_path(arguments.record),
-        record_all=arguments.record_all,
+        record_all="values" in arguments.measure,
         against=as_path(arguments.against),
         batches=batches,
         batch_size=batch_size,
@@ -142,14 +142,14 @@ def _check_recording(arguments: CheckArguments) -> None:
 
     :raises UsageError: if it does.
     """
-    if arguments.record_all and arguments.record is None:
-        raise UsageError("--record-all needs --record FILE")
+    if "values" in arguments.measure and arguments.record is None:
+        raise UsageError("--measure values needs --record FILE")
     if arguments.record is None and arguments.against is None:
         return
-    if {*arguments.measure} - {"deterministic"} or arguments.metric is not None:
+    if {*arguments.measure} - {"deterministic", "values"} or arguments.metric is not None:
         raise UsageError(
-            "--metric and --measure, except --measure deterministic, compare two models that run; "
-            "remove --record and --against"
+            "--metric and --measure, except --measure deterministic and values, compare two models "
+            "that run; remove --record and --against"
         )
     if arguments.against is not None and not (arguments.inputs is arguments.batches is None):
         raise UsageError(

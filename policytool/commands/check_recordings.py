@@ -15,7 +15,7 @@ from policytool.numerics import check_sides, recordings
 from policytool.numerics.check_results.checks import Check, CheckNote, RecordedFile
 from policytool.numerics.recordings import RecordedRun, Recording
 from policytool.numerics.verdicts import answers
-from policytool.releases.releases import KERAS2
+from policytool.releases.releases import BACKENDS, KERAS2
 from policytool.support import steps
 from policytool.support.errors import WorkerError
 from policytool.support.processes import crash_guard
@@ -211,7 +211,10 @@ def _notes(reference: RecordedRun, pairs: Sequence[CallPair]) -> list[CheckNote]
     """Return notes about the recorded run, and the first layer that computes in another dtype."""
     device = reference.device
     device_words = f"{device.name} ({device.model})" if device.model else device.name
-    libraries = f"TensorFlow {reference.versions.get('tensorflow')} and {reference.side.library}"
+    backend = reference.side.backend
+    libraries = (
+        f"{BACKENDS[backend]} {reference.versions.get(backend)} and {reference.side.library}"
+    )
     texts = [
         f"the reference was recorded with {libraries} on {device_words}",
         *recordings.dtype_changes(pairs),

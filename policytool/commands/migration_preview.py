@@ -80,6 +80,9 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
             "is an Orbax checkpoint, which migrate only converts; add --target keras3 and "
             "-o NAME.keras"
             if document.format in CONVERTED
+            else "is a KerasHub preset, which cannot be converted, because only KerasHub has its "
+            "layers; change its policies with --to and no --target"
+            if document.format in REWRITTEN
             else "has a file format that policytool can only read; migrate supports "
             f"{', '.join(sorted(REWRITTEN))}"
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policytool.numerics.environments import release_of
 from policytool.numerics.tensorflow_run import TensorFlowTools
-from policytool.numerics.workers import Interpreter
+from policytool.numerics.workers import AUTO_BACKEND, Interpreter, accepted_backends
 from policytool.support import limits
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ _BOTH = ""
 
 def interpreter(arguments: TensorFlowArguments) -> Interpreter:
     """Return the interpreter of a command that runs one child process."""
-    return _interpreter(arguments.python or sys.executable)
+    backend = getattr(arguments, "backend", AUTO_BACKEND)
+    return _interpreter(arguments.python or sys.executable, backend=backend)
 
 
 def interpreters(python: str | Mapping[str, str] | None) -> tuple[Interpreter, Interpreter]:
@@ -41,7 +43,9 @@ def interpreters(python: str | Mapping[str, str] | None) -> tuple[Interpreter, I
     return source, target
 
 
-def _interpreter(python: str, *, is_for_both: bool = False) -> Interpreter:
+def _interpreter(
+    python: str, *, is_for_both: bool = False, backend: str = AUTO_BACKEND
+) -> Interpreter:
     """
     Return an interpreter with the limits that the user set.
 
@@ -50,6 +54,7 @@ def _interpreter(python: str, *, is_for_both: bool = False) -> Interpreter:
     return Interpreter(
         python=release_of(python) or python,
         is_for_both=is_for_both,
+        backends=accepted_backends(backend, os.environ),
         memory_limit=limits.TENSORFLOW_BYTES.user_value,
         timeout=limits.TENSORFLOW_SECONDS.user_value,
     )

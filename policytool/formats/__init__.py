@@ -25,6 +25,7 @@ from policytool.formats import (
     hdf5,
     keras_archive,
     keras_directory,
+    keras_hub,
     keras_metadata,
     orbax,
     saved_model,
@@ -42,6 +43,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     keras_archive.FORMAT,
     saved_model.FORMAT,
     keras_directory.FORMAT,
+    keras_hub.FORMAT,
     architecture.FORMAT,
     sharded_weights.FORMAT,
     checkpoint.FORMAT,
@@ -60,8 +62,11 @@ REWRITTEN: Final = frozenset(
 )
 """The document formats that can be rewritten."""
 
-CONVERTED: Final = REWRITTEN | {orbax.FORMAT.document_format}
-"""The document formats whose models can be converted to another format."""
+CONVERTED: Final = REWRITTEN - {keras_hub.FORMAT.document_format} | {orbax.FORMAT.document_format}
+"""
+The document formats whose models can be converted to another format. Only KerasHub has the layers
+of its backbones, and the order in which they are stored.
+"""
 
 TITLES: Final[Mapping[str, str]] = {
     file_format.document_format: file_format.title for file_format in FORMATS

@@ -75,6 +75,9 @@ NO_WEIGHTS: Final = "no-weights"
 """The code of an observation about a model whose file lacks the part with the weights."""
 
 
+UNTYPED: Final = "untyped-variables"
+"""The code of an observation about variables in an archive that lack their dtype."""
+
 UNKNOWN_DTYPES: Final = "unknown-dtypes"
 """The code of an observation about variables whose dtypes are not read."""
 

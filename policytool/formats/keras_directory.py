@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats import keras_hub
 from policytool.formats.base import ASSETS, Format, escaping_asset
 from policytool.formats.keras_archive import CONFIG, METADATA, NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.support import limits
@@ -33,7 +34,7 @@ _JSON_FILES: Final = frozenset({CONFIG, METADATA})
 
 def recognise(probe: Probe) -> bool:
     """Return whether the directory contains the JSON files of an unpacked model."""
-    return probe.names >= _JSON_FILES
+    return probe.names >= _JSON_FILES and not keras_hub.is_preset(probe.path)
 
 
 def owns(path: Path) -> bool:

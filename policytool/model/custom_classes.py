@@ -28,7 +28,12 @@ _KERAS_MODULES: Final = ("keras.", "tf_keras.", "tensorflow.python.keras.", "ten
 
 
 def is_opaque(site: Site) -> bool:
-    """Return whether the class at ``site`` is not part of Keras, or runs code of others."""
+    """
+    Return whether the class at ``site`` is not part of Keras, or runs code of others. The layers
+    that only a weights file names follow the policy of the layer that creates them.
+    """
+    if not site.class_name:
+        return False
     if layer_facts(site.class_name).is_opaque:
         return True
     if site.registered_name is not None and site.registered_name != site.class_name:

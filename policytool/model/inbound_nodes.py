@@ -58,6 +58,7 @@ _KEEPING_DTYPE: Final = frozenset(
 )
 """Functions whose result has the dtype of their input tensors."""
 
+ATTENTIONS: Final = frozenset({"Attention", "AdditiveAttention"})
 _LISTED: Final = 3
 """The maximum number of layers that a message names."""
 
@@ -118,6 +119,40 @@ def takes_mask_list(entry: Mapping[str, Json]) -> bool:
     return any(
         isinstance(mask, list) and any(isinstance(item, list) for item in mask) for mask in masks
     )
+
+
+def has_keyword(entry: Mapping[str, Json], keyword: str) -> bool:
+    """Return whether some call of a layer has a keyword argument."""
+    pending = [entry.get("inbound_nodes")]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict) and keyword in item:
+            return True
+        values = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        pending += [value for value in values if isinstance(value, dict | list)]
+    return False
+
+
+def attends_to_mask(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether the query of an attention layer is the output of a layer that creates a mask, and
+    keeps it, because no cast is between them.
+    """
+    entries = _entries(config)
+    for entry in entries.values():
+        if keras_objects.class_of(entry) in ATTENTIONS:
+            query = next(tensors(entry.get("inbound_nodes")), None)
+            source = entries.get(query[0]) if query is not None else None
+            dtypes = [keras_objects.arguments_of(item).get("dtype") for item in (entry, source)]
+            if source is not None and creates_mask(source) and dtypes[0] == dtypes[1]:
+                return True
+    return False
+
+
+def creates_mask(entry: Mapping[str, Json]) -> bool:
+    """Return whether a layer creates a mask."""
+    is_masking = keras_objects.class_of(entry) == "Masking"
+    return is_masking or keras_objects.arguments_of(entry).get("mask_zero") is True
 
 
 def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, ...]:
@@ -191,6 +226,22 @@ def has_missing_calls(config: Mapping[str, Json]) -> bool:
         call >= counts.get(layer, call + 1)
         for entry in entries.values()
         for layer, call in tensors(entry.get("inbound_nodes"))
+    )
+
+
+def has_late_outputs(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether an output is a call of a functional model that the config counts from 1, as Keras
+    3.0 does, which has no such call when it reads the outputs.
+    """
+    entries = _entries(config)
+    return any(
+        layer in entries
+        and _is_model(entries[layer])
+        and keras_objects.class_of(entries[layer]) != SEQUENTIAL
+        and isinstance(nodes := entries[layer].get("inbound_nodes"), list)
+        and call >= len(nodes) > 0
+        for layer, call in tensors(config.get("output_layers"))
     )
 
 

@@ -107,7 +107,7 @@ class Resolver:
             path=path_of(site.names),
             also_at=tuple(path_of(names) for names in site.also_at),
             name=site.given_name or site.name,
-            class_name=site.class_name,
+            class_name=site.class_name or None,
             registered_name=site.registered_name,
             policy=layer_policy.name if layer_policy else None,
             compute_dtype=compute,
@@ -270,4 +270,4 @@ def keras_path(site: Site) -> str:
     Return the path of a layer of a functional model in Keras 3: the names below the model, without
     the name of the model.
     """
-    return "/".join(site.names[1:] if len(site.names) > 1 else site.names)
+    return "/".join(site.names[site.names_above :] or site.names)

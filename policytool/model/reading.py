@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import format_detection, orbax
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
-from policytool.model import compatibility, optimizer_config, traced_dtypes, tree, writer_version
+from policytool.model import (
+    compatibility,
+    optimizer_config,
+    presets,
+    traced_dtypes,
+    tree,
+    writer_version,
+)
 from policytool.model.layer_policies import Resolver, floatx
 from policytool.model.loaded_model import LoadedModel, code_outside_configs
 from policytool.model.model import Layer, Model, Optimizer, Source, Variable
@@ -105,6 +112,11 @@ def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = N
             *_about_origin(origins, writer, contradiction=contradiction),
             *resolver.observations,
             *about_optimizer,
+            *(
+                presets.about_loading(document, layers, placed.sites)
+                if presets.is_preset(document)
+                else ()
+            ),
             *(
                 _about_tensorflow_js(layers, traits)
                 if document.format == "tfjs"

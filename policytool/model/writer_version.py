@@ -122,6 +122,9 @@ class ConfigTraits:
     distributed_lists: bool = False
     """Whether a TimeDistributed wraps a model with a list of outputs."""
 
+    summed_modes: set[str] = field(default_factory=set)
+    """The quantization modes of layers with LoRA whose kernel another layer normalizes."""
+
     normalized_modes: set[str] = field(default_factory=set)
     """The quantization modes of layers in a layer that normalises their kernels."""
 
@@ -208,6 +211,18 @@ class ConfigTraits:
 
     missing_calls: bool = False
     """Whether a call uses the result of a call that a functional model does not have."""
+
+    causal_calls: bool = False
+    """Whether a call has the argument ``use_causal_mask``."""
+
+    mixed_groups: bool = False
+    """Whether a convolution has groups and a mixed policy."""
+
+    attends_to_mask: bool = False
+    """Whether the query of an attention layer has a mask."""
+
+    late_outputs: bool = False
+    """Whether an output is a call of a functional model that is counted from 1."""
 
     stuck: bool = False
     """Whether a functional model has a call that cannot be built."""
@@ -354,10 +369,12 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
     if layer_facts(class_name).wraps == "steps":
         _note_distributed(config.get("layer"), traits)
     if layer_facts(class_name).wraps == "kernel":
-        dtype = keras_objects.arguments_of(config.get("layer")).get("dtype")
-        traits.normalized_modes.update(generations.quantization_modes(dtype))
+        inner = keras_objects.arguments_of(config.get("layer"))
+        dtype, has_lora = inner.get("dtype"), inner.get("lora_rank") is not None
+        modes = traits.summed_modes if has_lora else traits.normalized_modes
+        modes.update(generations.quantization_modes(dtype))
         if isinstance(dtype, str) and _QUANTIZED in dtype:
-            traits.normalized_modes.add(dtype.partition(_QUANTIZED)[0])
+            modes.add(dtype.partition(_QUANTIZED)[0])
 
 
 def _note_distributed(layer: Json, traits: ConfigTraits) -> None:
@@ -368,10 +385,13 @@ def _note_distributed(layer: Json, traits: ConfigTraits) -> None:
 
 
 def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
-    name = keras_objects.policy_name(config.get("dtype"))
+    is_bidirectional = layer_facts(class_name).wraps == "directions"  # which computes in its layer
+    owner = keras_objects.arguments_of(config.get("layer")) if is_bidirectional else config
+    name = keras_objects.policy_name(owner.get("dtype"))
     if name is None:
         return
     traits.layer_policies.add((class_name, name))
+    traits.mixed_groups |= name.startswith("mixed_") and _exceeds_one(config.get("groups"))
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
             traits.drawn.add((str(keras_objects.class_of(value)), name))
@@ -454,6 +474,11 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         traits.behind_models.update(inbound_nodes.classes_after_models(layers))
     elif nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
+    if any("Attention" in str(keras_objects.class_of(layer)) for layer in layers):
+        traits.causal_calls |= any(
+            inbound_nodes.has_keyword(layer, "use_causal_mask") for layer in layers
+        )
+        traits.attends_to_mask |= inbound_nodes.attends_to_mask(config)
     traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)
     traits.given_states |= any(
         layer_facts(keras_objects.class_of(layer)).takes_states
@@ -475,6 +500,7 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.stuck |= bool(inbound_nodes.uncallable_layers(config))
     traits.later_calls |= inbound_nodes.has_later_calls(config)
     traits.missing_calls |= inbound_nodes.has_missing_calls(config)
+    traits.late_outputs |= inbound_nodes.has_late_outputs(config)
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
     traits.flat_outputs |= outputs

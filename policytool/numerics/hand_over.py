@@ -83,6 +83,10 @@ NOT_RUN: Final = {
         f"cannot be run: Keras loads {NEEDS_PACKAGE}; convert it first with policytool migrate "
         "--target keras3 -o NAME.keras"
     ),
+    "keras-hub": (
+        "is a KerasHub preset, which only from_preset of KerasHub loads; load it with "
+        "keras_hub.models.Backbone.from_preset, and save the result with save('NAME.keras')"
+    ),
 }
 """Document formats that no library can run, with the reason."""
 

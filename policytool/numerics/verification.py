@@ -15,14 +15,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats import WITHOUT_WEIGHTS
+from policytool.formats import WITHOUT_WEIGHTS, keras_hub
 from policytool.formats.document import Layout
 from policytool.formats.orbax import NEEDS_PACKAGE
 from policytool.numerics.environments import environments, release_of
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.behaviour import measured_releases
 from policytool.releases.releases import (
+    BACKENDS,
     KERAS2,
+    KERAS3,
     TFJS,
     family_of,
     library_and_version,
@@ -70,7 +72,8 @@ class InstalledLibraries:
         """Return why the interpreter cannot load files of a family; None if no reason is known."""
         if self.problem is not None:
             return self.problem
-        if "tensorflow" not in self.releases:
+        backends = BACKENDS if family == KERAS3 else ("tensorflow",)
+        if not any(backend in self.releases for backend in backends):
             return (
                 f"{self.where} has no TensorFlow; to verify, add `--python auto`, which installs "
                 "the releases, or specify an interpreter with --python"
@@ -83,7 +86,8 @@ class InstalledLibraries:
             keras = _major_and_minor(self.releases.get("keras"))
             is_without = "keras" not in self.releases or (keras is not None and keras < (3, 0))
             missing = "Keras 3" if is_without else None
-        return f"{self.where} has TensorFlow, but not {missing}" if missing is not None else None
+        backend = next(name for key, name in BACKENDS.items() if key in self.releases)
+        return f"{self.where} has {backend}, but not {missing}" if missing is not None else None
 
     def has(self, release: Release) -> bool:
         """Return whether the interpreter has a release."""
@@ -101,7 +105,7 @@ def installed_libraries(python: str) -> InstalledLibraries:
         return InstalledLibraries(
             where=release_name(release), releases=environments()[release].versions
         )
-    if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
+    if python == sys.executable and not any(map(importlib.util.find_spec, BACKENDS)):
         return InstalledLibraries(where=interpreter_words, releases={})
     try:
         with interrupts.temporary_directory() as scratch:
@@ -138,6 +142,8 @@ def format_obstacle(*formats: str | None) -> str | None:
     """Return why Keras cannot predict with one of these formats; None if it can with all."""
     if "orbax" in formats:
         return f"Keras loads {NEEDS_PACKAGE}"
+    if keras_hub.FORMAT.document_format in formats:
+        return "only KerasHub loads presets"
     return "Keras cannot run TensorFlow.js models" if TFJS in formats else None
 
 

@@ -22,6 +22,7 @@ import os
 import selectors
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from policytool.numerics import environments
 from policytool.numerics.environments import AUTO
 from policytool.numerics.hand_over import encoded_job
-from policytool.releases.releases import family_of
+from policytool.releases.releases import BACKENDS, KERAS2, family_of
 from policytool.support import limits
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
@@ -38,7 +39,7 @@ from policytool.support.processes import interrupts
 from policytool.support.processes.pool import GRACE, Child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 
@@ -115,6 +116,7 @@ def gibibytes_text(count: int) -> str:
 
 RUNTIME: Final = Path(__file__).parents[1] / "tf_runtime" / "__main__.py"
 
+TENSORFLOW: Final = "tensorflow"
 INSTALL: Final = "pip install 'policytool[check]'"
 
 _KEPT: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SHELL", "TZ", "USER"})
@@ -156,6 +158,36 @@ _MISSING: Final = {
     "no-keras": "has TensorFlow, but not Keras 3",
 }
 
+AUTO_BACKEND: Final = "auto"
+_EXTRAS: Final = {TENSORFLOW: "check"}
+"""The extra of policytool that installs a backend, if it has another name."""
+
+_KERAS_CONFIG: Final = "keras.json"
+
+
+def accepted_backends(choice: str, own_environment: Mapping[str, str]) -> tuple[str, ...]:
+    """
+    Return the backends for ``--backend``; the first that the interpreter has is used.
+
+    For ``auto``, the backend in the variable ``KERAS_BACKEND`` comes first, then that in the
+    settings file of Keras. Neither is required, because Keras writes this file itself.
+    """
+    if choice != AUTO_BACKEND:
+        return (choice,)
+    preferred = (own_environment.get("KERAS_BACKEND"), _configured_backend(own_environment))
+    return tuple(dict.fromkeys([*(name for name in preferred if name in BACKENDS), *BACKENDS]))
+
+
+def _configured_backend(own_environment: Mapping[str, str]) -> object:
+    """Return the backend in the settings file of Keras; None without one."""
+    home = own_environment.get("KERAS_HOME") or str(Path.home() / ".keras")
+    try:
+        text = opening.read_bounded(Path(home) / _KERAS_CONFIG, limits.JSON_BYTES)
+        config: object = json.loads(text)
+    except (OSError, ValueError, RecursionError):
+        return None  # Keras ignores such a file too
+    return config.get("backend") if isinstance(config, dict) else None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
@@ -175,6 +207,9 @@ class Interpreter:
 
     memory_limit: int | None = None
     """Maximum memory of the child in bytes; None for no limit."""
+
+    backends: tuple[str, ...] = tuple(BACKENDS)
+    """The possible backends of Keras 3; the first that is installed runs the models."""
 
     timeout: float | None = None
     """Maximum time of a job in seconds; None for no limit."""
@@ -204,6 +239,9 @@ class Worker:
         self._stack = contextlib.ExitStack()
         self._child: Child | None = None
         self._side = ""
+        self._last_backends: tuple[str, ...] = ()
+        """The possible backends of the current job."""
+
         self._bound: int | None = None
         """The memory limit of the current job in bytes, without the memory of the libraries."""
 
@@ -263,15 +301,34 @@ class Worker:
         self._side = side
         bound = job.get("memory")
         self._bound = bound["bytes"] if bound is not None else None
+        self._last_backends = self._backends(job)
         child = self._start()
         try:
-            return self._result(child, encoded_job(job))
+            return self._result(child, encoded_job({**job, "backends": self._last_backends}))
         except BaseException as error:
             if not isinstance(error, WorkerError) or error.ended:
                 self.close()  # after Ctrl-C, or if the child cannot run another job
             raise
         finally:
             self._report("")
+
+    def _backends(self, job: Mapping[str, Any]) -> tuple[str, ...]:
+        """
+        Return the possible backends of a job. Keras 2 and graphs need TensorFlow.
+
+        :raises WorkerError: if the user chose another backend.
+        """
+        accepted = self._interpreter.backends
+        sides = (job, job.get("reference"), job.get("candidate"))
+        families = {side.get("family") for side in sides if isinstance(side, Mapping)}
+        if KERAS2 not in families:
+            return accepted
+        if TENSORFLOW not in accepted:
+            message = (
+                f"needs TensorFlow, because only Keras 3 models run on {BACKENDS[accepted[0]]}"
+            )
+            raise WorkerError("backend", message)
+        return (TENSORFLOW,)
 
     def _result(self, child: Child, line: bytes) -> Mapping[str, Any]:
         """Send a job to the child, and return its result."""
@@ -366,6 +423,8 @@ class Worker:
         TensorFlow, and with the memory limit if it ran out of memory.
         """
         python = self._python
+        if code == "no-backend":
+            return WorkerError(code, self._without_backend())
         if code in _MISSING:
             hint = (
                 f"install it with {INSTALL}, or specify an interpreter that has TensorFlow: "
@@ -382,6 +441,19 @@ class Worker:
                 lacked_memory=True,
             )
         return WorkerError(code, message, details=trace)
+
+    def _without_backend(self) -> str:
+        """Return the message for an interpreter without the backends that the job accepts."""
+        names = [BACKENDS[name] for name in self._last_backends]
+        commands = (
+            f"pip install 'policytool[{_EXTRAS.get(name, name)}]'" for name in self._last_backends
+        )
+        lack = names[0] if len(names) == 1 else f"backend of Keras 3 ({', '.join(names)})"
+        return (
+            f"{self._message_prefix}{self._python} has no {lack}, or no Keras 3.1 or later; "
+            f"install it with {' or '.join(commands)}, or specify another interpreter: "
+            f"{self._option}"
+        )
 
     def _crash(self, child: Child) -> WorkerError:
         """Return the error for a child that ended without an answer."""

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
     from policytool.releases.generations import Generation, SubLayer
 
+BACKENDS: Final = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "torch"}
+"""
+The backends of Keras 3 that can run models, with their names in messages. If several are installed,
+the first is used.
+"""
+
 KERAS2: Final = "keras2"
 KERAS3: Final = "keras3"
 """The families of releases that load each other's files; Keras 1 belongs to that of Keras 2."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats import keras_hub
+from policytool.formats.keras_archive import TASK
 from policytool.formats.tfjs import QUANTIZED
 from policytool.migration.planning import notes
+from policytool.model import presets
 from policytool.model.model import Source
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.layer_classes import layer_facts
@@ -361,16 +364,21 @@ def depends_on_global_policy(case: RuleInput, _options: AuditOptions) -> Iterato
     policy of the process that loads it. The same model can run in float32 in one program and in
     mixed_float16 in another, with different results and memory use. The rule reports one note per
     file. HDF5 and ``.keras`` files never store the policy of the model itself, so the rule checks
-    only layers with weights.
+    only layers with weights. For a KerasHub preset, the note is about its stored policy:
+    ``from_preset`` of KerasHub 0.22 and later replaces each policy except maps of quantized layers.
 
     Sources: a model whose ``DTypePolicyMap`` has no default, written and loaded by Keras 3.15.1.
     The layers of this model computed in float32 under the global policy float32, and in float16
-    under mixed_float16.
+    under mixed_float16. Presets that KerasHub 0.32 wrote and loaded under three global
+    policies (fixtures/writer/presets.py), and keras_hub/src/utils/preset_utils.py of KerasHub
+    0.22.1 to 0.30.
     """
+    yield from depends_on_global_policy.observation_findings(case, presets.REPLACED)
     layers = [
         layer
         for layer in case.model.layers
         if layer.source is Source.GLOBAL
+        and case.model.format != keras_hub.FORMAT.document_format
         and any(dtypes.is_float(variable.dtype) for variable in layer.variables)
     ]
     if layers:
@@ -389,3 +397,54 @@ def depends_on_global_policy(case: RuleInput, _options: AuditOptions) -> Iterato
             advice="if the config of the layer supports a policy, use migrate --set; otherwise, "
             "set the global policy before you load the model",
         )
+
+
+@rule(
+    id="PT410",
+    severity=Severity.WARNING,
+    example="a preset with 15 int8 layers and without task.json",
+)
+def preset_quantization_lost(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Policy map of a quantized KerasHub preset is replaced when its backbone is loaded.
+
+    ``Backbone.from_preset`` of KerasHub 0.22 and later ignores the stored policy map and builds
+    layers with the global policy, which cannot load quantized kernels. A task such as ``CausalLM``
+    keeps the map if the preset has a ``task.json``. In this case, the finding is a note.
+
+    Sources: presets that KerasHub 0.32 quantized to int8 and int4. Each backbone failed to load
+    with "expected 1 variables, but received 0 variables", and loaded with the stored map as
+    ``dtype``.
+    """
+    has_task = case.loaded is not None and TASK in case.loaded.document.parts
+    severity = Severity.NOTE if has_task else Severity.WARNING
+    yield from preset_quantization_lost.observation_findings(
+        case,
+        presets.QUANTIZED,
+        severities={presets.QUANTIZED: severity},
+        advice="pass dtype=keras.dtype_policies.deserialize(MAP) to from_preset, where MAP is the "
+        "dtype in config.json",
+    )
+
+
+@rule(
+    id="PT411",
+    severity=Severity.WARNING,
+    example="a preset with model.weights.h5 and shards of an earlier version",
+)
+def preset_files(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    KerasHub preset lacks files, or contains weights that are not read.
+
+    KerasHub reads ``model.weights.h5`` if it exists, and otherwise the shards that
+    ``model.weights.json`` lists. Other weights files in the directory, and variables in a shard for
+    which the index does not name it, have no effect. They often remain from an earlier version.
+
+    Sources: keras_hub/src/utils/preset_utils.py in KerasHub 0.32.0.
+    """
+    yield from preset_files.observation_findings(
+        case,
+        keras_hub.LEFT_OVER,
+        keras_hub.MISSING,
+        advice="save the preset to a new directory, or copy all its files again",
+    )

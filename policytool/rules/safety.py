@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.format_detection import AMBIGUOUS
-from policytool.model import custom_classes, hazards
+from policytool.model import custom_classes, hazards, presets
 from policytool.model.compatibility import training_incompatibilities, training_verdicts
 from policytool.model.hazards import LAMBDA_ADVICE, Harm
 from policytool.releases.layer_classes import layer_facts
@@ -150,12 +150,14 @@ def custom_code(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """
     if case.loaded is None:
         return
+    is_preset = presets.is_preset(case.loaded.document)
+    elsewhere = "the task" if is_preset else "the training configuration"
     for name, (count, first) in _needed_classes(case.loaded).items():
         layer = case.model.layers[first] if first is not None else None
         used = (
             f"{count} layers need"
             if count > 1
-            else f"{layer.path if layer is not None else 'the training configuration'} needs"
+            else f"{layer.path if layer is not None else elsewhere} needs"
         )
         message = f"{used} {name}, a custom class or function whose code is not in the file"
         only_layer = layer if count == 1 else None

@@ -6,7 +6,7 @@ Each event goes to the file descriptor EVENTS as one JSON line: ``step`` while a
 ``result`` or its ``error``. The end of stdin ends the process at once, whatever it is doing:
 whoever gave the jobs is gone. MEMORY is how many bytes the process may have.
 
-``python .../tf_runtime/__main__.py installed`` prints the release of TensorFlow and of each Keras
+``python .../tf_runtime/__main__.py installed`` prints the release of each backend and of each Keras
 that this interpreter can import, as one JSON object. A module is looked for and not imported, so
 that the answer takes milliseconds. A release is null if the environment does not record it.
 """
@@ -61,6 +61,8 @@ MODULES = {
     ),
     "tf_keras": ("tf-keras", "tf_keras", "tf-keras-nightly"),
     "keras": ("keras", "keras-nightly"),
+    "jax": ("jax",),
+    "torch": ("torch",),
 }
 """Each module, and the names of the distributions that contain it."""
 

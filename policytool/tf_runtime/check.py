@@ -9,6 +9,7 @@ that is measured of them, such as the effect of TF32 on the reference.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from . import devices, model_calls, op_placement
@@ -19,7 +20,6 @@ from .engine.layer_hooks import (
     call_depth,
     compute_dtype,
     compute_modes,
-    drawing_layers,
     layer_paths_by_id,
 )
 from .engine.measurements import LayerRows, exponents_to_json
@@ -32,6 +32,7 @@ from .feeding.user_functions import OPTION, load_function
 from .gradients import backward, sensitivity
 from .graphs import graph_check
 from .library import Refused, refusing, refusing_calls, sentence
+from .tensors import is_eager
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -143,11 +144,15 @@ class DeviceRun:
                 "the {} cannot be traced: {}".format(self.pair.traced, sentence(error)),
             ) from error
         self.metrics = task.metrics(self.pair.output_names()) if task is not None else None
-        self.missing = op_placement.missing_kernels(
-            self.tf,
-            self.pair.operations(),
-            devices.short_name(device).partition(":")[0],
-            self.pair.layer_of,
+        self.missing = (
+            []
+            if not first.traces
+            else op_placement.missing_kernels(
+                self.tf,
+                self.pair.operations(),
+                devices.short_name(device).partition(":")[0],
+                self.pair.layer_of,
+            )
         )
 
     @property
@@ -178,7 +183,7 @@ class DeviceRun:
             "missing": self.lacking,
             "fallbacks": [op for op in self.missing if op["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
-            "random": drawing_layers(self.pair),
+            "random": self.pair.drawing_layers(),
         }
         if measured is None:
             return {
@@ -293,9 +298,9 @@ class DeviceRun:
     def _sensitivities(self) -> Mapping[Any, float]:
         """
         Return the sensitivity of the reference to each output of its calls; nothing if the job does
-        not request it, or if an operation has no gradient.
+        not request it, if there is no graph, or if an operation has no gradient.
         """
-        if not self.job["sensitivity"]:
+        if not self.job["sensitivity"] or not self.pair.has_graph:
             return {}
         self.step("measuring sensitivities")
         try:
@@ -315,6 +320,10 @@ class DeviceRun:
         """
         options = self.job["gradients"]
         if options is None:
+            return None
+        if not self.pair.has_graph:
+            text = "gradients can be measured only with the TensorFlow backend, not {}"
+            self.notes.append({"code": "backend", "message": text.format(self.tf.name)})
             return None
         try:
             return backward.compare_gradients(
@@ -350,8 +359,10 @@ class DeviceRun:
             ("reference", "candidate"), self.libraries, (self.reference, self.candidate)
         ):
             self.step("timing the " + name)
-            function = self.tf.function(
-                lambda inputs, model=model: model_calls.call(model, inputs), autograph=False
+            function = (
+                self.tf.function(functools.partial(model_calls.call, model), autograph=False)
+                if library.traces
+                else self.tf.compiled(model)
             )
             timings[name] = devices.time_calls(
                 library, function, self.fed.batches[0], self.device, REPEATS
@@ -428,7 +439,7 @@ def _begin(
 
     :raises Refused: if a function or the labels cannot be read.
     """
-    step("importing TensorFlow")
+    step("importing the backend")
     sides = Sides(job)
     devices.configure(sides.tf, job)
     devices_by_name = {device["name"]: device for device in devices.list_devices(sides.tf)}
@@ -457,10 +468,14 @@ def _run_models(
         with sides.tf.device(device):
             return DeviceRun(sides, device, step, task)
 
-    with devices.unoptimized(sides.tf):
-        compared = devices.side_by_side(
-            list(chosen), prepare, lambda _, device_run: (device_run, device_run.compare())
-        )
+    def compare(_: str, device_run: DeviceRun) -> tuple[DeviceRun, Measured | None]:
+        return device_run, device_run.compare()
+
+    if is_eager(sides.tf):  # its hooks apply to the whole process, so no two devices run at once
+        compared = [compare(device, prepare(device)) for device in chosen]
+    else:
+        with devices.unoptimized(sides.tf):
+            compared = devices.side_by_side(list(chosen), prepare, compare)
     return [
         device_run.to_json(measured, chosen[device_run.device]) for device_run, measured in compared
     ]

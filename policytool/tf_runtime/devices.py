@@ -16,7 +16,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from .library import Library, Refused, sentence
+from .library import KERAS2, KERAS3, TENSORFLOW, Library, Refused, installed_backend, sentence
+from .tensors import is_eager, to_array
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -36,10 +37,11 @@ FIRST_TF32 = (8, 0)
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """Return the available devices, for the job ``devices``."""
-    step("importing TensorFlow")
-    tf = Library(job["family"]).tf
+    backend = installed_backend(job["backends"])
+    step("importing {}".format(backend))
+    tf = Library(KERAS2 if backend == TENSORFLOW else KERAS3, [backend]).tf
     configure(tf, job)
-    return {"tensorflow": tf.__version__, "devices": list_devices(tf)}
+    return {backend: tf.__version__, "devices": list_devices(tf)}
 
 
 def configure(tf: Any, options: Mapping[str, Any]) -> None:
@@ -52,8 +54,13 @@ def configure(tf: Any, options: Mapping[str, Any]) -> None:
     deterministic, and sets the random seed, which is then required. ``options["logical"]`` is the
     number of CPU devices into which this machine is divided, for tests; None leaves it unchanged.
     Another job in the same process may change determinism, but not the number of devices, which the
-    first job sets.
+    first job sets. A backend other than TensorFlow keeps its settings.
     """
+    if is_eager(tf):
+        if options.get("deterministic"):
+            text = "deterministic kernels can be requested only with the TensorFlow backend, not {}"
+            raise Refused("deterministic", text.format(tf.name))
+        return
     try:
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)
@@ -79,6 +86,8 @@ def soft_placement(tf: Any) -> Any:
 
     The setting applies to the whole process, so it must be changed outside of threads.
     """
+    if is_eager(tf):
+        return contextlib.nullcontext()
     get_setting, set_setting = (
         tf.config.get_soft_device_placement,
         tf.config.set_soft_device_placement,
@@ -95,6 +104,8 @@ def unoptimized(tf: Any) -> Any:
     TensorFlow 2.21, float32 and bfloat16), and hides it. The other passes cost more than they save
     in a graph that runs a few times: a tenth of the time of a check of MobileNetV2.
     """
+    if is_eager(tf):
+        return contextlib.nullcontext()
     optimizer = tf.config.optimizer
     return _change_setting(
         lambda: {
@@ -143,6 +154,8 @@ def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
     """
     Return the reason why TF32 cannot be measured on a device, as a sentence; None if it can.
     """
+    if is_eager(tf):
+        return "TF32 can be measured only with the TensorFlow backend, not {}".format(tf.name)
     capability = device["compute_capability"]
     if device["kind"] != "gpu":
         return (
@@ -181,6 +194,14 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
         "cuda": None,
         "cudnn": None,
     }
+    if is_eager(tf):
+        return [
+            {
+                **(cpu if kind == "cpu" else {**dict.fromkeys(cpu), "kind": kind, "model": model}),
+                "name": name,
+            }
+            for kind, name, model in tf.devices()
+        ]
     devices = [
         {"name": short_name(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")
     ]
@@ -213,10 +234,7 @@ def choose_devices(tf: Any, choice: str) -> list[str]:
 
     :raises Refused: if a device does not exist; the message lists the available ones.
     """
-    names_by_kind = {
-        kind: [device.name for device in tf.config.list_logical_devices(kind)]
-        for kind in ("CPU", "GPU")
-    }
+    names_by_kind = _names_by_kind(tf)
     best = names_by_kind["GPU"] or names_by_kind["CPU"]
     if choice in ("auto", "all"):
         return best if choice == "all" else best[:1]
@@ -224,17 +242,33 @@ def choose_devices(tf: Any, choice: str) -> list[str]:
     names = {short_name(name): name for name in names_by_kind["CPU"] + names_by_kind["GPU"]}
     name = "{}:{}".format(kind.lower(), number or 0)
     if name not in names:
-        text = "unknown device {}; TensorFlow {} detects {}{}"
+        text = "unknown device {}; {} {} detects {}{}"
         raise Refused(
             "no-device",
             text.format(
                 choice,
+                tf.name if is_eager(tf) else "TensorFlow",
                 tf.__version__,
                 ", ".join(names),
-                "" if names_by_kind["GPU"] or kind.lower() != "gpu" else _why_no_gpu(tf),
+                ""
+                if names_by_kind["GPU"] or kind.lower() != "gpu" or is_eager(tf)
+                else _why_no_gpu(tf),
             ),
         )
     return [names[name]]
+
+
+def _names_by_kind(tf: Any) -> dict[str, list[str]]:
+    """Return the names of the devices of each kind."""
+    if is_eager(tf):
+        return {
+            kind: [name for own_kind, name, _ in tf.devices() if own_kind.upper() == kind]
+            for kind in ("CPU", "GPU")
+        }
+    return {
+        kind: [device.name for device in tf.config.list_logical_devices(kind)]
+        for kind in ("CPU", "GPU")
+    }
 
 
 def short_name(name: str) -> str:
@@ -467,7 +501,9 @@ def _wait(tf: Any, results: Any) -> None:
     available only after all other results.
     """
     tensors = tf.nest.flatten(results, expand_composites=True)
-    if tensors:
+    if tensors and is_eager(tf):
+        to_array(tensors[-1])
+    elif tensors:
         tf.reshape(tensors[-1], [-1])[:1].numpy()
 
 
@@ -484,6 +520,8 @@ def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
     tensors of less than 256 KiB, which it leaves to another; None where there was nothing to count.
     What the process has says little: allocators keep what was freed.
     """
+    if is_eager(tf):
+        return None
     counts, name = tf.config.experimental, short_name(device).upper()
     if not hasattr(
         counts, "reset_memory_stats"

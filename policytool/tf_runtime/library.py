@@ -115,6 +115,10 @@ def _cause(lines: list[str]) -> str:
     )
 
 
+TENSORFLOW = "tensorflow"
+MASK = "_keras_mask"
+"""The attribute in which Keras 2 and Keras 3 store the mask of a tensor."""
+
 KERAS2 = "keras2"
 KERAS3 = "keras3"
 POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
@@ -179,19 +183,27 @@ def refusing_calls(tf: Any, who: str) -> Iterator[None]:
     """Raise errors of ops about the inputs in the context as Refused, except a lack of memory."""
     try:
         yield
-    except tf.errors.ResourceExhaustedError:
-        raise
     except tf.errors.OpError as error:
+        if is_shortage(error):
+            raise
         text = "{} cannot be called with these inputs: {}"
         raise Refused("not-callable", text.format(who, sentence(error))) from error
 
 
 class Library:
-    """TensorFlow and the Keras that loads models of one family."""
+    """The Keras that loads models of one family, and its backend."""
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, backends: Sequence[str] = (TENSORFLOW,)) -> None:
+        """``backends`` are the possible backends of Keras 3; the first installed one is used."""
         self.family = family
-        self.tf, self.keras = _libraries(family)
+        self.backend = installed_backend(backends) if family == KERAS3 else TENSORFLOW
+        """The backend of the library; Keras 2 only has TensorFlow."""
+
+        self.tf, self.keras = (
+            _libraries(family) if self.backend == TENSORFLOW else _eager_libraries(self.backend)
+        )
+        """TensorFlow, or the part of its interface that another backend has."""
+
         self.custom: dict[str, Any] = {}
         """Custom classes and functions by name, as ``custom_objects`` accepts them."""
 
@@ -205,7 +217,7 @@ class Library:
     def versions(self) -> dict[str, str]:
         """The releases of the libraries, for the report."""
         return {
-            "tensorflow": self.tf.__version__,
+            self.backend: self.tf.__version__,
             "keras": str(getattr(self.keras, "__version__", self.tf.__version__)),
             "library": self.keras.__name__,
         }
@@ -216,9 +228,29 @@ class Library:
         return "{library} {keras}".format(**self.versions)
 
     @property
-    def backend(self) -> str:
-        """The backend of the library; Keras 2 only has TensorFlow."""
-        return str(self.keras.backend.backend()) if self.family == KERAS3 else "tensorflow"
+    def traces(self) -> bool:
+        """Whether functions are traced into graphs; other backends run op by op."""
+        return self.backend == TENSORFLOW
+
+    @property
+    def has_old_policies(self) -> bool:
+        """Whether the release reads mixed policies only as dicts."""
+        return self.family == KERAS2 and self.release < BARE_NAMES
+
+    def mask_of(self, tensor: Any) -> Any:
+        """Return the mask that Keras stored for a tensor; None without a mask."""
+        return getattr(tensor, MASK, None) if self.traces else self._masking.get_keras_mask(tensor)
+
+    def set_mask(self, tensor: Any, mask: Any) -> None:
+        """Store the mask of a tensor."""
+        if self.traces:
+            setattr(tensor, MASK, mask)
+        else:
+            self._masking.set_keras_mask(tensor, mask)
+
+    @property
+    def _masking(self) -> Any:
+        return importlib.import_module("keras.src.backend")
 
     def register(
         self, names: Sequence[str], class_names: Sequence[str], needed: Sequence[str] = ()
@@ -302,7 +334,7 @@ class Library:
         Return a saved model. With ``as_is``, policies that this release does not read are not
         converted first.
         """
-        if not (compiled or as_is) and self.release < BARE_NAMES and os.path.isfile(path):
+        if not (compiled or as_is) and self.has_old_policies and os.path.isfile(path):
             return self._load_hdf5(path)
         options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
         if has_argument(self.keras.models.load_model, "safe_mode"):
@@ -376,7 +408,7 @@ class Library:
         if isinstance(config, dict):
             return {
                 key: with_policy_dict(value)
-                if key == "dtype" and self.release < BARE_NAMES
+                if key == "dtype" and self.has_old_policies
                 else self.config_in_format(value)
                 for key, value in config.items()
             }
@@ -459,13 +491,42 @@ def paths(model: Any) -> list[tuple[str, Any]]:
     return walk(model, ())
 
 
+def installed_backend(backends: Sequence[str]) -> str:
+    """
+    Return the first backend that is installed.
+
+    :raises Refused: if none is.
+    """
+    if list(backends) == [TENSORFLOW]:
+        return TENSORFLOW  # which may lack parts; its import says so
+    for name in backends:
+        if importlib.util.find_spec(name) is not None:
+            return name
+    raise Refused("no-backend", ", ".join(backends))
+
+
+def _eager_libraries(backend: str) -> tuple[Any, Any]:
+    """Return a backend other than TensorFlow, and Keras 3."""
+    os.environ["KERAS_BACKEND"] = backend
+    os.environ["JAX_ENABLE_X64"] = "1"  # otherwise JAX computes float64 in float32
+    try:
+        keras: Any = importlib.import_module("keras")
+    except ImportError as error:
+        raise Refused("no-backend", str(error)) from error
+    if not hasattr(keras, "tree") or keras.backend.backend() != backend:
+        raise Refused("no-backend", "found Keras {}".format(getattr(keras, "__version__", "2")))
+    from .eager import EagerBackend
+
+    return EagerBackend(backend, keras), keras
+
+
 def _libraries(family: str) -> tuple[Any, Any]:
     """Return TensorFlow and the Keras of a family."""
     legacy = (
         family == KERAS2 and importlib.util.find_spec("tf_keras") is not None
     )  # TF 2.14 and 2.15 have Keras 2 without it, and fail where it is asked for
     os.environ["TF_USE_LEGACY_KERAS"] = "1" if legacy else "0"
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ["KERAS_BACKEND"] = TENSORFLOW
     try:
         tf = importlib.import_module("tensorflow")
     except ImportError as error:

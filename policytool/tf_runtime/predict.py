@@ -14,12 +14,12 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from . import model_calls
+from .devices import list_devices
 from .feeding import given_arrays
 from .feeding.inputs import feed_known_signature, feed_model
 from .library import Library, Refused, sentence
+from .tensors import dtype_name, to_array, values_of
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -56,8 +56,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
     :raises Refused: if the file cannot be loaded or called, or has outputs that no array can store.
     """
-    step("verifying: importing TensorFlow")
-    library = Library(job["family"])
+    step("verifying: importing the backend")
+    library = Library(job["family"], job["backends"])
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
@@ -81,7 +81,7 @@ def memory_bounded(bound: Mapping[str, Any] | None, tf: Any) -> Iterator[None]:
         return
     import resource  # POSIX alone, as the parent is where it sends a bound
 
-    tf.config.list_logical_devices()
+    list_devices(tf)
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(
         resource.RLIMIT_DATA, (min(_data_size() + bound["bytes"], bound["most"]), hard)
@@ -153,7 +153,7 @@ class _Predictor:
             names = model_calls.output_names(self.model, outputs, len(flat)) or [
                 str(place) for place in range(len(flat))
             ]
-            typed_arrays = [_array(self.library, tensor, subject) for tensor in flat]
+            typed_arrays = [_array(tensor, subject) for tensor in flat]
             dtypes = [dtype for dtype, _ in typed_arrays]
             for place, (_, array) in enumerate(typed_arrays):
                 self.arrays["{}.{}.{}".format(number, place, batch)] = array
@@ -235,7 +235,7 @@ class _Predictor:
             raise _not_computable(subject, error) from error
 
 
-def _array(library: Library, tensor: Any, subject: str) -> tuple[str, Any]:
+def _array(tensor: Any, subject: str) -> tuple[str, Any]:
     """Return a tensor's dtype and its values."""
     if (
         not hasattr(tensor, "dtype")
@@ -248,8 +248,8 @@ def _array(library: Library, tensor: Any, subject: str) -> tuple[str, Any]:
                 subject, type(tensor).__name__
             ),
         )
-    dtype = str(getattr(tensor.dtype, "name", tensor.dtype))
-    return dtype, np.asarray(library.tf.cast(tensor, "float32") if dtype == "bfloat16" else tensor)
+    dtype = dtype_name(tensor)
+    return dtype, to_array(tensor) if dtype == "bfloat16" else values_of(tensor)
 
 
 def _not_computable(subject: str, error: BaseException) -> Refused:

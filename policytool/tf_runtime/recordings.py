@@ -19,7 +19,6 @@ from .check import GRAPH
 from .engine import tensor_errors
 from .engine.call_pairs import Diagnosis, Row
 from .engine.layer_hooks import (
-    MASK,
     Tape,
     call_depth,
     compute_dtype,
@@ -27,7 +26,7 @@ from .engine.layer_hooks import (
     drawing_layers,
     layer_paths_by_id,
 )
-from .engine.measurements import Comparisons, LayerRows, exponents_to_json, to_array
+from .engine.measurements import Comparisons, LayerRows, exponents_to_json
 from .engine.output_changes import OutputChanges
 from .engine.sides import Sides
 from .engine.value_records import ValueRecord
@@ -36,6 +35,7 @@ from .feeding.inputs import feed_model, feed_signature, forget_states
 from .feeding.reached_layers import last_activations
 from .graphs.graph_check import load_root, named_signatures
 from .library import Refused, refusing, refusing_calls
+from .tensors import dtype_name, has_rank, is_floating, item_bytes, tensor_shape, to_array
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -56,7 +56,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
     :raises Refused: if the model cannot run, or has other outputs than the other run.
     """
-    step("importing TensorFlow")
+    step("importing the backend")
     sides = Sides(job)
     devices.configure(sides.tf, job)
     name = devices.choose_devices(sides.tf, job["device"])[0]
@@ -96,12 +96,12 @@ class _Recording:
         self.step("running the model")
         comparisons = Comparisons(self.tf)
         names, batches = self._outputs(comparisons)
-        rows = self._layers(comparisons) if self.model is not None else _NO_LAYERS
+        rows = self._layers() if self.model is not None else _NO_LAYERS
         self._keep_inputs(self.fed)
         for place, arrays in enumerate(zip(*batches)):
             self.arrays["outputs/{}".format(place)] = _joined(names[place], arrays)
         outputs = [
-            {"name": name, "dtype": tensor.dtype.name, "activation": activation}
+            {"name": name, "dtype": dtype_name(tensor), "activation": activation}
             for name, tensor, activation in zip(names, self._last, self._activations(len(names)))
         ]
         for output, arrays in zip(outputs, zip(*batches)):
@@ -156,15 +156,15 @@ class _Recording:
     def _activations(self, count: int) -> list[Any]:
         return [None] * count if self.model is None else last_activations(self.model, count)
 
-    def _layers(self, comparisons: Comparisons) -> dict[str, Any]:
+    def _layers(self) -> dict[str, Any]:
         """Return the calls of layers, with the records of what they return."""
         forget_states(self.model)
         rows = LayerRows(self.tf, self.fed, explains=False)
-        trace = _LayerTrace(self, comparisons)
+        trace = _LayerTrace(self)
         function = self.tf.function(trace.call, autograph=False, input_signature=[rows.specs])
         with _tracing():
             function = function.get_concrete_function()
-        if self.job["all"]:
+        if self.job["all"] and trace.row_bytes:
             size = trace.row_bytes * sum(self.fed.rows)
             self.step("recording all activations, up to {:,} bytes".format(size))
         for batch in rows.batches({}):
@@ -236,7 +236,8 @@ class _Recording:
                 other = other.astype(object)
             vector = compare(
                 _tensor(self.tf, other, expected["dtype"]), _tensor(self.tf, array, output["dtype"])
-            ).numpy()
+            )
+            vector = np.asarray(vector)
             total = vector if total is None else tensor_errors.merge(total, vector)
             changes.update(other, array)
         return {"accumulated": tensor_errors.to_json(total), "changes": changes.to_json()}
@@ -253,7 +254,7 @@ def _tracing() -> Any:
 class _LayerTrace:
     """The calls of the layers of a model, in the function that records what they return."""
 
-    def __init__(self, recording: _Recording, comparisons: Comparisons) -> None:
+    def __init__(self, recording: _Recording) -> None:
         self.tf = recording.tf
         self.library: Library = recording.library
         self.model = recording.model
@@ -266,18 +267,24 @@ class _LayerTrace:
 
         self.graph: Any = None
         self._recording = recording
-        self._comparisons = comparisons
-        self._diagnosis = Diagnosis(self.tf, comparisons)
         self._tape: Any = None
+        self._places: dict[str, int] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget all calls. Without a graph, each batch makes and records them again."""
+        self._comparisons = Comparisons(self.tf)
+        self._diagnosis = Diagnosis(self.library, self._comparisons)
         self._rows: list[Row] = []
         self._outputs: list[list[tuple[str, Any, int]]] = []
         """For each row, the kind and the tensor of each output, with the number of its record."""
 
         self._known: dict[int, int] = {}
-        self._places: dict[str, int] = {}
 
     def call(self, inputs: Any) -> Any:
         """Call the model, and record the tensors that its layers return."""
+        if not self.library.traces:
+            self._forget()
         self._tape = Tape(
             self.library, self.model, layer_paths_by_id(self.model), self._record_call
         )
@@ -308,8 +315,8 @@ class _LayerTrace:
                 "outputs": [
                     {
                         "kind": kind,
-                        "dtype": tensor.dtype.name,
-                        "shape": tensor.shape.as_list() if tensor.shape.rank is not None else None,
+                        "dtype": dtype_name(tensor),
+                        "shape": tensor_shape(tensor) if has_rank(tensor) else None,
                         "record": number,
                         "exponents": exponents_to_json(self.records[number].exponents),
                         **self.records[number].to_json(),
@@ -323,7 +330,7 @@ class _LayerTrace:
     @property
     def random(self) -> list[str]:
         """The layers that draw random numbers on which the outputs depend."""
-        return drawing_layers(self)
+        return drawing_layers(self) if self.library.traces else self._tape.drawing_layers
 
     def operations(self) -> list[Any]:
         """Return the operations of the graph."""
@@ -346,17 +353,17 @@ class _LayerTrace:
         row.trace = self._diagnosis.entering(row)
         row.inputs = sorted(
             {
-                tensor.dtype.name
+                dtype_name(tensor)
                 for tensor in self._comparisons.tensors((call.args, call.kwargs))
-                if tensor.dtype.is_floating
+                if is_floating(tensor)
             }
         )
         outputs = self._tape.make_call(call, make)
         tensors = self._comparisons.tensors(outputs)
         masks = [
-            getattr(leaf, MASK)
-            for leaf in self.tf.nest.flatten(outputs)
-            if self.tf.is_tensor(getattr(leaf, MASK, None))
+            mask
+            for mask in map(self.library.mask_of, self.tf.nest.flatten(outputs))
+            if self.tf.is_tensor(mask)
         ]
         self._outputs.append(
             [
@@ -374,14 +381,14 @@ class _LayerTrace:
         known = self._known.get(id(tensor))
         if known is not None:  # a model returns the tensors of its last layer
             return known
-        number = self._known[id(tensor)] = len(self.records)
+        number = self._known[id(tensor)] = len(set(self._known.values()))
         self._comparisons.hold(tensor)
-        self.records.append(ValueRecord())
         keeps = self._recording.job["all"]
-        if keeps:
-            self.activations.append([])
-            sizes = tensor.shape.as_list()[1:] if tensor.shape.rank else []
-            self.row_bytes += int(np.prod([size or 1 for size in sizes])) * tensor.dtype.size
+        if number == len(self.records):
+            self.records.append(ValueRecord())
+            self.activations += [[]] if keeps else []
+            elements = int(np.prod([size or 1 for size in tensor_shape(tensor)[1:]]))
+            self.row_bytes += elements * item_bytes(tensor)
 
         def update(array: Any) -> Any:
             self.records[number].update(array)
@@ -389,6 +396,9 @@ class _LayerTrace:
                 self.activations[number].append(np.array(array))
             return np.int64(0)
 
+        if not self.library.traces:
+            update(to_array(tensor))
+            return number
         self.tf.numpy_function(update, [self._comparisons.widened(tensor)], self.tf.int64)
         return number
 

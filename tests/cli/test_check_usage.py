@@ -171,7 +171,7 @@ def test_a_file_that_is_no_recording_gives_a_one_line_error(place: Path, content
     ("arguments", "message"),
     [
         (("two/a.h5", "--record", "run.h5"), "run one model. Remove B"),
-        (("--record-all",), "--record-all needs --record FILE"),
+        (("--measure", "values"), "--measure values needs --record FILE"),
         (("--record", "run.h5", "--device", "all"), "uses one device"),
         (("--record", "run.h5", "--measure", "timing"), "compare two models that run"),
         (("--against", "run.h5", "--batches", "2"), "Remove --inputs and --batches"),

@@ -38,6 +38,7 @@ ISSUE: Final = {
         "fail-on",
         "target",
         "device",
+        "backend",
         "baseline",
     ),
     *("format", "color", "jobs", "to", "set", "include", "keep", "verify"),
@@ -154,6 +155,7 @@ def test_allowed_keys_of_found_settings_have_an_effect(
         "ignore": '["PT1"]',
         "set": '["a=float32"]',
         "device": '"cpu"',
+        "backend": '"jax"',
         "verify": "false",  # the only boolean of it; tests/cli/test_verify.py has the others
     }
     needed = {"diff": ("a.h5", "a.h5"), "completion": ("bash",), "explain": ("x",)}

@@ -96,12 +96,12 @@ def write_archive(path: Path, model: LargeModel) -> None:
             group = file.create_group(f"layers/{layer}").create_group("vars")
             group.attrs["name"] = layer
             for index, shape in enumerate(model.shapes.values()):
-                _allocate(group, str(index), shape)
+                allocate(group, str(index), shape)
         file.create_group("vars")
         if model.optimizer:
             group = file.create_group("optimizer").create_group("vars")
             for index, (_, shape) in enumerate(_slots(model)):
-                _allocate(group, str(index), shape)
+                allocate(group, str(index), shape)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": "3.6.0"}))
         archive.writestr("config.json", json.dumps(model.config))
@@ -123,13 +123,13 @@ def _write_h5(
             names = [pattern.format(layer=layer, name=name) for name in model.shapes]
             _write_names(group, "weight_names", names, fixed=fixed)
             for name, shape in zip(names, model.shapes.values(), strict=True):
-                _allocate(group, name, shape)
+                allocate(group, name, shape)
         if model.optimizer:
             group = file.create_group("optimizer_weights")
             slots = dict(_slots(model))
             _write_names(group, "weight_names", list(slots), fixed=fixed)
             for name, shape in slots.items():
-                _allocate(group, name, shape)
+                allocate(group, name, shape)
 
 
 def _slots(model: LargeModel) -> Iterator[tuple[str, Shape]]:
@@ -148,9 +148,9 @@ def _write_names(group: h5py.Group, attribute: str, names: list[str], *, fixed: 
         group.attrs[key] = piece if fixed or len(pieces) > 1 else values
 
 
-def _allocate(group: h5py.Group, name: str, shape: Shape) -> None:
+def allocate(group: h5py.Group, name: str, shape: Shape, dtype: str = "float32") -> None:
     """Make a dataset of which one value is written: HDF5 makes room for all, and fills none."""
-    group.create_dataset(name, shape, dtype="float32")[(0,) * len(shape)] = 1
+    group.create_dataset(name, shape, dtype)[(0,) * len(shape)] = np.zeros((), dtype)
 
 
 def _add_sparse(archive: zipfile.ZipFile, path: Path, name: str) -> None:

@@ -85,6 +85,22 @@ def test_layer_that_opens_a_file_is_rejected_for_any_argument_name(name: str) ->
     assert harms({"class_name": name, "config": {"model_path": "x"}})
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *({"class_name": name, "module": "keras.layers"} for name in ("JaxLayer", "FlaxLayer")),
+        {"class_name": "relu", "module": "jax.nn"},
+        {"class_name": "Linear", "module": "torch.nn"},
+        {"class_name": "function", "module": "jax.numpy", "config": "exp"},
+        {"class_name": "function", "module": "torch", "config": "load"},
+    ],
+    ids=lambda entry: f"{entry['module']}.{entry['class_name']}",
+)
+def test_files_cannot_name_functions_of_a_backend(entry: dict[str, Any]) -> None:
+    """The allow-list is the same for each backend, which a release would import."""
+    assert harms({"registered_name": None, "config": {}, **entry})
+
+
 @UNTESTED
 @given(NAMES)
 def test_allowed_class_from_a_foreign_module_is_rejected(module: str) -> None:

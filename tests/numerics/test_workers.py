@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.numerics import workers
-from policytool.numerics.workers import Interpreter, Worker
+from policytool.numerics.workers import Interpreter, Worker, accepted_backends
 from policytool.support.errors import WorkerError
 from tests.helpers.marks import ALONE, THOROUGH
 
@@ -170,6 +171,51 @@ def test_missing_library_error_suggests_the_installation(
     assert "pip install 'policytool[check]'" in str(caught.value)
     assert sys.executable in str(caught.value)
     assert "--python" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("backends", "extras"),
+    [(("tensorflow", "jax", "torch"), ("check", "jax", "torch")), (("torch",), ("torch",))],
+    ids=["any", "torch"],
+)
+def test_missing_backend_error_names_the_extras(
+    script: Path, backends: tuple[str, ...], extras: tuple[str, ...]
+) -> None:
+    interpreter = Interpreter(script=script, backends=backends)
+    with Worker(interpreter) as worker, pytest.raises(WorkerError) as caught:
+        worker.run({"do": "refuse", "code": "no-backend"})
+    assert re.findall(r"policytool\[(\w+)\]", str(caught.value)) == list(extras)
+
+
+def test_keras_2_needs_tensorflow(script: Path) -> None:
+    """The error does not start a child; without a choice, TensorFlow runs Keras 2 models."""
+    job = {"do": "answer", "reference": {"family": "keras2"}, "candidate": {"family": "keras3"}}
+    with Worker(Interpreter(script=script, backends=("jax",))) as worker:
+        with pytest.raises(WorkerError, match="only Keras 3 models run on JAX"):
+            worker.run(job)
+        assert worker.run({"do": "answer", "family": "keras3"})
+
+
+@pytest.mark.parametrize(
+    ("choice", "variable", "configured", "first"),
+    [
+        ("auto", None, None, "tensorflow"),
+        ("auto", None, "torch", "torch"),
+        ("auto", "jax", "torch", "jax"),
+        ("auto", "numpy", "openvino", "tensorflow"),
+        ("tensorflow", "jax", "torch", "tensorflow"),
+    ],
+)
+def test_backend_follows_the_variable_and_then_the_settings_of_keras(
+    tmp_path: Path, choice: str, variable: str | None, configured: str | None, first: str
+) -> None:
+    """An explicit backend is the only one that is accepted."""
+    environment = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": variable or ""}
+    if configured is not None:
+        (tmp_path / "keras.json").write_text(json.dumps({"backend": configured}), encoding="utf-8")
+    accepted = accepted_backends(choice, environment)
+    assert accepted[0] == first
+    assert len(accepted) == (3 if choice == "auto" else 1)
 
 
 @pytest.mark.parametrize(

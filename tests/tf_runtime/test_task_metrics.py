@@ -65,27 +65,6 @@ def truth(labels, predictions):
 """
 
 
-class Tensor:
-    """A replacement for a tensor: an array with its dtype as TensorFlow describes it."""
-
-    def __init__(self, values: Any) -> None:
-        self.array = np.asarray(values)
-        self.dtype = self
-
-    @property
-    def is_floating(self) -> bool:
-        """Whether the dtype is a float."""
-        return self.array.dtype.kind == "f" or self.array.dtype == ml_dtypes.bfloat16
-
-    @property
-    def size(self) -> int:
-        """The size of a value in bytes."""
-        return int(self.array.dtype.itemsize)
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        return self.array
-
-
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """Return a directory with a module of metrics, which has a unique name."""
@@ -113,7 +92,7 @@ def told(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a"
     """Return the metric over batches of the outputs of both models."""
     metrics = found.metrics(outputs)
     for sides in batches:
-        metrics.update(*[[Tensor(item) for item in side] for side in sides])
+        metrics.update(*[[np.asarray(item) for item in side] for side in sides])
     return metrics.to_json()
 
 
@@ -323,9 +302,9 @@ def test_tenths_do_not_depend_on_batches(count: int, batch: int, skipped: set[in
         for number, start in enumerate(range(0, count, batch)):
             rows = labels[start : start + batch]
             if number in skipped:
-                metrics.skip([Tensor(rows)])
+                metrics.skip([rows])
             else:
-                metrics.update([Tensor(rows)], [Tensor(rows)])
+                metrics.update([rows], [rows])
                 kept[start : start + batch] = True
         (result,) = metrics.to_json()["outputs"]
     tenths = np.arange(count) * task_metrics.BLOCKS // count

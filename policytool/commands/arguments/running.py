@@ -39,10 +39,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             metavar="FILE",
         ),
     ] = None
-    record_all: Annotated[
-        bool,
-        Option("With --record, also record all values of all layers.", Group.MEASUREMENT),
-    ] = False
     against: Annotated[
         StrPath | None,
         Option(
@@ -54,12 +50,13 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
         ),
     ] = None
     measure: Annotated[
-        Collection[Literal["isolated", "gradients", "timing", "tf32", "deterministic"]],
+        Collection[Literal["isolated", "gradients", "timing", "tf32", "deterministic", "values"]],
         Option(
             "Also measure each layer in isolation if there is no error to explain (isolated), one "
             "backward pass and the gradients that need loss scaling (gradients), latency, "
             "throughput and peak memory (timing), or the effect of TF32 on the reference, on GPUs "
-            "that support it (tf32). With deterministic, measure only with deterministic kernels.",
+            "that support it (tf32). With deterministic, measure only with deterministic kernels. "
+            "With --record, also record all values of all layers (values).",
             Group.MEASUREMENT,
         ),
     ] = ()
@@ -69,6 +66,15 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             "Device to run on; all uses every GPU in parallel.",
             Group.TENSORFLOW,
             metavar="auto|cpu|gpu:N|all",
+            is_automatic=True,
+        ),
+    ] = "auto"
+    backend: Annotated[
+        Literal["auto", "tensorflow", "jax", "torch"],
+        Option(
+            "Backend of Keras 3. By default, that of KERAS_BACKEND or keras.json if it is "
+            "installed, or else the first installed one.",
+            Group.TENSORFLOW,
             is_automatic=True,
         ),
     ] = "auto"

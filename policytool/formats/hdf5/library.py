@@ -90,6 +90,12 @@ filter doubles until the values fit.
 
 BFLOAT16_BYTES: Final = 2
 BFLOAT16_EXPONENT_BITS: Final = 8
+_UNTYPED: Final = {"opaque16": "bfloat16"}
+"""
+Stored types without a dtype in HDF5: h5py writes ml_dtypes' bfloat16 as NumPy's ``|V2``. Keras 3
+adds the dtype as an attribute in archives, and fails without it (``H5Entry`` in
+keras/src/saving/saving_lib.py).
+"""
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
 
 
@@ -110,6 +116,9 @@ class Contents:
     """
     The names of layers (attribute ``name``, Keras 3.6 on) by the path of the parent of ``vars``.
     """
+
+    untyped: list[str] = field(default_factory=list)
+    """The paths of datasets of :data:`_UNTYPED` that lack their dtype."""
 
     single: set[tuple[str, ...]] = field(default_factory=set)
     """The paths of groups that contain one dataset and list one weight (legacy layout)."""
@@ -433,6 +442,7 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     for part in parts:
         contents.tensors += part.tensors
         contents.observations += part.observations
+        contents.untyped += part.untyped
         contents.has_objects |= part.has_objects
         contents.names |= part.names
     return contents
@@ -554,7 +564,10 @@ def _tensor(
         dataset.get_offset() is None
     ):  # only a layout other than one contiguous block of this file can refer to other files
         _observe_layout(dataset, path, contents)
-    return Tensor(path=path, shape=shape, dtype=_dtype(dataset))
+    dtype = _dtype(dataset)
+    if dtype in _UNTYPED:
+        contents.untyped.append("/".join(path))
+    return Tensor(path=path, shape=shape, dtype=_UNTYPED.get(dtype, dtype))
 
 
 def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> None:
@@ -606,12 +619,7 @@ def _unstored_message(dataset: h5d.DatasetID) -> str | None:
 
 
 def _dtype(dataset: h5d.DatasetID) -> str:
-    """
-    Return the Keras name of a dataset's stored type.
-
-    Two opaque bytes are bfloat16: h5py writes ml_dtypes' bfloat16 as NumPy's ``|V2``, which Keras
-    reads as bfloat16 (keras/src/saving/saving_lib.py, ``H5Entry``).
-    """
+    """Return the Keras name of a dataset's stored type; ``opaque16`` for bytes without a dtype."""
     stored = dataset.get_type()
     size = stored.get_size()
     match stored.get_class():
@@ -645,7 +653,7 @@ def _opaque(dataset: h5d.DatasetID, size: int) -> str:
     name = _scalar_text(dataset, b"dtype")
     if name in dtypes.NAMES:  # Keras 3.0.5 on
         return str(name)
-    return "bfloat16" if size == BFLOAT16_BYTES else f"opaque{8 * size}"
+    return f"opaque{8 * size}"
 
 
 def library() -> str:

@@ -33,6 +33,9 @@ FORMAT: Final = Format(
 
 CONFIG: Final = "config.json"
 METADATA: Final = "metadata.json"
+TASK: Final = "task.json"
+"""The task of a KerasHub preset, which contains the backbone of its ``config.json`` again."""
+
 WEIGHTS_SUFFIX: Final = ".weights.h5"
 """
 ``model.weights.h5``, or the shards ``model_00000.weights.h5``, ... that Keras 3.10 on can write.

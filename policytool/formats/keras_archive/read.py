@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import (
     NO_WEIGHTS,
+    UNTYPED,
     Document,
     Layout,
     Observation,
@@ -93,6 +94,14 @@ def document(
         tensors += contents.tensors
         names |= contents.names
         observations += contents.observations
+        if contents.untyped:
+            observations.append(
+                Observation(
+                    code=UNTYPED,
+                    message=f"the dtype of {contents.untyped[0]} is missing in its weights",
+                    where=contents.untyped[0],
+                )
+            )
     if arrays:
         from policytool.formats.keras_archive import npz  # NumPy costs 60 ms at start
 

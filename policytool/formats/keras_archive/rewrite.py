@@ -24,7 +24,7 @@ from policytool.formats.hdf5 import rewrite, storage
 from policytool.formats.hdf5.datasets import dataset_at
 from policytool.formats.hdf5.rebuild import Rebuild, rebuild
 from policytool.formats.hdf5.rewrite import measure
-from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
+from policytool.formats.keras_archive import CONFIG, METADATA, TASK, WEIGHTS_SUFFIX
 from policytool.formats.writers import Changes, FileChange, TextChange
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support.files import atomic, opening
@@ -177,7 +177,7 @@ def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     return start
 
 
-_TEXTS: Final = (CONFIG, METADATA)
+_TEXTS: Final = (CONFIG, METADATA, TASK)
 
 
 def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChange]:

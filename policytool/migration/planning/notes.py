@@ -19,7 +19,7 @@ from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.migration.plan import CUSTOM_CODE, WRAPPER_POLICY, Note, NoteSeverity
 from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_under_other_keys
-from policytool.model import custom_classes
+from policytool.model import custom_classes, presets
 from policytool.model.rounded_weights import CASTABLE
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, dtypes, policy
@@ -46,9 +46,12 @@ def casts(loaded: LoadedModel, decisions: Decisions, *, retrace: bool = False) -
     """
     Return the casts that the decisions require, and the casts that make the file readable.
 
-    The checkpoint of a SavedModel is unchanged unless the model is re-exported.
+    The checkpoint of a SavedModel is unchanged unless the model is re-exported, and so are the
+    weights of a KerasHub preset.
     """
     if not stores_dtypes(loaded) or (loaded.is_saved_object and not retrace):
+        return ()
+    if presets.is_preset(loaded.document):  # from_preset casts the values
         return ()
     casts_by_tensor = {cast.tensor: cast for cast in _layer_casts(loaded, decisions)}
     for cast in _unreadable(loaded):
@@ -66,7 +69,7 @@ def stores_dtypes(loaded: LoadedModel) -> bool:
 
 def reads_bfloat16(loaded: LoadedModel) -> bool:
     """Return whether loaders of the file read variables that are stored as bfloat16."""
-    keeps_bfloat16 = loaded.document.format in {"keras", "orbax"}
+    keeps_bfloat16 = loaded.document.format in {"keras", "keras-hub", "orbax"}
     return (loaded.is_keras3 and keeps_bfloat16) or loaded.is_saved_object
 
 
@@ -173,7 +176,10 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
     yield from _about_exceptions(loaded, options, decisions, options.to)
     yield from _about_inputs(loaded, decisions, policy.policy_from_name(options.to))
     root = loaded.sites[0]
-    if root.class_name not in MODEL_CLASSES and 0 not in loaded.graphs:
+    if presets.is_preset(loaded.document):
+        message = presets.replacement(options.to)
+        yield Note(severity=NoteSeverity.NOTE, code=presets.REPLACED, message=message)
+    elif root.class_name not in MODEL_CLASSES and 0 not in loaded.graphs:
         yield Note(
             severity=NoteSeverity.NOTE,
             code="outputs-unknown",

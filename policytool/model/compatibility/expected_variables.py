@@ -188,11 +188,12 @@ def hdf5_reason(
         missing = variables.expected and not stored_tensors
         if missing:
             return _count_reason(site, len(variables.expected), 0)
-        return _kernel_reason(site, variables, stored_tensors)
+        kernels = [item for item in variables.expected if item.name == _KERNEL]
+        return _kernel_reason(site, kernels, stored_tensors)
     if variables.count != len(stored_tensors):
         return _count_reason(site, variables.count, len(stored_tensors))
     if variables.more:
-        return None
+        return _kernel_reason(site, variables.added, stored_tensors)
     pairs = list(zip(variables.expected, stored_tensors, strict=True))
     different = next(
         ((item, tensor) for item, tensor in pairs if not item.accepts(tensor, keras2=keras2)),
@@ -206,16 +207,16 @@ def hdf5_reason(
     return _different(site, *different)
 
 
-def _kernel_reason(site: Site, variables: LayerVariables, found: Sequence[Tensor]) -> str | None:
+def _kernel_reason(
+    site: Site, items: Iterable[ExpectedVariable], stored_tensors: Sequence[Tensor]
+) -> str | None:
     """
-    Return the reason why no stored kernel of a layer, whose other variables are unknown, has the
-    shape in which the release packs integers, or None.
+    Return the reason why no stored variable of the name of a kernel or its scale has its shape, in
+    a layer whose other variables are unknown, or None.
     """
-    for item in variables.expected:
-        named = [tensor for tensor in found if tensor.path[-1] == _KERNEL]
-        if item.name != _KERNEL or not named:
-            continue
-        if not any(item.accepts(tensor, keras2=False) for tensor in named):
+    for item in items:
+        named = [tensor for tensor in stored_tensors if tensor.path[-1] == item.name]
+        if named and not any(item.accepts(tensor, keras2=False) for tensor in named):
             return _different(site, item, named[0])
     return None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.document import UNTYPED
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import optimizer_config
 from policytool.model.model import Obstacle
@@ -20,7 +21,7 @@ from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from policytool.formats.document import Document
     from policytool.model.writer_version import ConfigTraits
@@ -170,6 +171,10 @@ def _meets_rank(evidence: Evidence) -> bool:
     return next((outcome for outcome in outcomes if outcome != "kept"), None) == "fails"
 
 
+def _are_integers(modes: Iterable[str]) -> bool:
+    return not _INTEGER_MODES.isdisjoint(mode.partition("/")[0] for mode in modes)
+
+
 def _is_keras2(evidence: Evidence) -> bool:
     return all(family_of(release) == KERAS2 for release in evidence.releases)
 
@@ -196,6 +201,9 @@ _RANDOM_LAYERS: Final = tuple(
 """Layers of images that have no ``build`` in TF 2.5."""
 
 _INTEGER_MODES: Final = frozenset({"int8", "int4"})
+_NORMALIZED_INTEGERS: Final = (
+    "SpectralNormalization cannot normalize the kernel of a layer quantized to int8 or int4"
+)
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
@@ -206,6 +214,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "weights",
         "tf1.15 on, keras3.0 on",
         "contains only weights; build the model and call load_weights",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "keras-hub",
+        "tf1.15 on",
+        "KerasHub presets need Keras 3",
         lambda _: True,
     ),
     _row(
@@ -300,6 +315,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a layer that was shared with a nested model is stored as a copy, without the calls of the "
         "other model that its graph counts",
         lambda evidence: evidence.traits.missing_calls and evidence.is_keras3,
+    ),
+    # 7 files of Keras 3.0, which Keras 3.3 to 3.15 load
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0",
+        "an output is the output of a nested functional model, which Keras 3.0 does not find",
+        lambda evidence: evidence.traits.late_outputs and evidence.is_keras3,
     ),
     _row(
         Obstacle.CLASS,
@@ -558,12 +581,22 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "keras3.3 on",
-        "SpectralNormalization cannot normalize the kernel of a layer quantized to int8 or int4",
-        lambda evidence: (
-            not {mode.partition("/")[0] for mode in evidence.traits.normalized_modes}.isdisjoint(
-                _INTEGER_MODES
-            )
-        ),
+        _NORMALIZED_INTEGERS,
+        lambda evidence: _are_integers(evidence.traits.normalized_modes),
+    ),
+    # The sum of the kernel and LoRA is a float; a JSON file of Keras 3.10 loads in 3.12 and 3.15
+    *(
+        _row(
+            Obstacle.DTYPE,
+            formats,
+            ranges,
+            _NORMALIZED_INTEGERS,
+            lambda evidence: _are_integers(evidence.traits.summed_modes),
+        )
+        for formats, ranges in (
+            ("h5 yaml keras orbax", "keras3.3 on"),
+            ("json", "keras3.3 to keras3.6"),
+        )
     ),
     _row(
         Obstacle.DTYPE,
@@ -607,6 +640,29 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: evidence.traits.exceeded_axes,
     ),
     # layers of Keras 2 in older Keras 2
+    _row(
+        Obstacle.KEY,
+        f"{_ALL_CONFIGS} savedmodel",
+        "tf1.15 to tf2.9",
+        "an attention layer is called with `use_causal_mask`, which needs TF 2.10 or later",
+        lambda evidence: evidence.traits.causal_calls,
+    ),
+    # Measured with convolutions in one, two and three dimensions
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.9",
+        "TF 2.9 does not build a convolution with groups under a mixed policy",
+        lambda evidence: evidence.traits.mixed_groups,
+    ),
+    # Measured in Keras 3.0, 3.3, 3.6, 3.8 and 3.15
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.6",
+        "the query of an attention layer has a mask, which Keras 3.6 cannot pass on",
+        lambda evidence: evidence.traits.attends_to_mask,
+    ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
@@ -907,6 +963,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf1.15 on, keras3.0 on",
         "no release can read bfloat16 variables from HDF5",
         lambda evidence: evidence.opaque_storage,
+    ),
+    # Measured in Keras 3.3, 3.6, 3.12 and 3.15: "No cast function available"
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 on",
+        "bfloat16 variables are stored without their dtype, so that no release can read them",
+        _observation(UNTYPED),
     ),
     _row(
         Obstacle.STORAGE,

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.model import inbound_nodes
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
@@ -92,6 +93,7 @@ def of(
         *_op_layers(origins, sites),
         *_behind_models(evidence),
         *_shared_layers(evidence, sites),
+        *_masked_queries(evidence, sites),
         *_variable_order(evidence, sites),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
@@ -269,6 +271,23 @@ def _is_marked(document: Document, site: Site) -> bool:
     """Return whether a file of Keras 3 stores that a layer is shared."""
     entry = site.entry and jsontext.value(document.parts[site.entry.part], site.entry.pointer)
     return isinstance(entry, dict) and keras_objects.SHARED_ID in entry
+
+
+def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """
+    Yield a doubt about attention layers in a model with masks, one of which may reach a query: for
+    Keras 3.6, a mask of the query is an error.
+    """
+    layers = tuple(
+        path_of(site.names) for site in sites if site.class_name in inbound_nodes.ATTENTIONS
+    )
+    if not layers or evidence.traits.attends_to_mask or evidence.is_written_in("keras3.6"):
+        return
+    entries = ({"class_name": site.class_name, "config": site.config} for site in sites)
+    if any(map(inbound_nodes.creates_mask, entries)):
+        reason = "Keras 3.6 fails if a mask reaches the query of an attention layer"
+        cause = Cause(kind=Obstacle.GRAPH, reason=reason, layers=layers)
+        yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
 
 
 def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:

@@ -290,6 +290,26 @@ def _float8_first(variables: LayerVariables | None) -> LayerVariables | None:
     return replace(variables, expected=(*variables.added, *variables.expected), more=0, added=())
 
 
+def _kernel_first(parts: Sequence[LayerVariables]) -> list[LayerVariables]:
+    """
+    Return the variables of a layer that normalizes the kernel of another layer: the kernel is its
+    own first variable, and not one of the other layer (measured in Keras 3.6 and 3.15).
+    """
+    kernel = next(
+        (item for part in parts[1:] for item in part.expected if item.name in _PACKED), None
+    )
+    return [
+        replace(
+            part,
+            expected=(
+                *([kernel] if kernel is not None and number == 0 else ()),
+                *(item for item in part.expected if item.name not in _PACKED),
+            ),
+        )
+        for number, part in enumerate(parts)
+    ]
+
+
 def _with_lora(variables: LayerVariables, rank: Json, *, trainable: bool) -> LayerVariables:
     """
     Return the variables of a layer in HDF5 with the two factors of LoRA, which make the kernel
@@ -427,7 +447,6 @@ class _Comparison:
             expected=expected,
             more=self._more(index, created),
             added=tuple(self._quantization_variables(index, created, expected)),
-            is_ordered=layer_facts(site.class_name).wraps != "kernel",
         )
 
     def _wraps_sum(self, index: int) -> bool:
@@ -550,13 +569,17 @@ class _Comparison:
             if variables is None:
                 continue
             stored_tensors = groups.get(name, [])
-            inner = (index, *self.stored.placed.children[index])
-            if keras2 and variables.count and any(self._sites[site].is_model for site in inner):
+            if keras2 and variables.count and self._has_model(index):
                 # Keras 2 converts the variables that a model, or a wrapped one, needs
                 stored_tensors = stored_tensors[: variables.count]
             reason = hdf5_reason(self._sites[index], variables, stored_tensors, keras2=keras2)
             if reason is not None:
                 yield _Mismatch(site=self._sites[index], reason=reason)
+
+    def _has_model(self, index: int) -> bool:
+        """Return whether a layer is a model or contains one."""
+        is_model = self._sites[index].is_model
+        return is_model or any(map(self._has_model, self.stored.placed.children[index]))
 
     def _pairs(
         self, whole: Mapping[int, LayerVariables | None], groups: Mapping[str, Sequence[Tensor]]
@@ -610,15 +633,11 @@ class _Comparison:
             for child in self.stored.placed.children[index]
             if self._sites[child].entry is not None
         ]
-        if layer_facts(site.class_name).wraps == "kernel":
-            own = LayerVariables(
-                expected=tuple(item for item in own.expected if item.name != _KERNEL),
-                more=own.more,
-                is_ordered=False,
-            )
         if any(inner is None for inner in below):
             return None
         parts = [own, *(inner for inner in below if inner is not None)]
+        if layer_facts(site.class_name).wraps == "kernel" and not self._wraps_sum(index):
+            parts = _kernel_first(parts)
         expected = [
             replace(item, trainable=trainable and item.trainable)
             for part in parts
@@ -628,6 +647,7 @@ class _Comparison:
         return LayerVariables(
             expected=tuple(sorted(expected, key=lambda item: not item.trainable)),
             more=sum(more) if len(more) == len(parts) else None,
+            added=tuple(item for part in parts for item in part.added),
             is_ordered=(
                 not site.is_model
                 or site.class_name == "Sequential"

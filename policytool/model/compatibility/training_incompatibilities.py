@@ -166,6 +166,11 @@ def _has_bare_schedule(evidence: TrainingEvidence) -> bool:
     return schedule is not None and schedule.module is None
 
 
+def _warms_up(evidence: TrainingEvidence) -> bool:
+    schedule = keras_objects.arguments_of(evidence.inner.get("learning_rate"))
+    return "warmup_target" in schedule
+
+
 def _has_slots(evidence: TrainingEvidence) -> bool:
     return any(tensor.shape for tensor in evidence.document.state)
 
@@ -231,6 +236,12 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "keras3.0 on",
         ("the learning rate of the optimizer is stored as `lr`, the name used up to Keras 2.2"),
         lambda evidence: "lr" in evidence.inner,
+    ),
+    _row(
+        "h5 keras",
+        "tf1.15 to tf2.12",
+        "the schedule has the argument `warmup_target`, which needs TF 2.13 or later",
+        _warms_up,
     ),
     _row(
         "h5",

@@ -34,6 +34,7 @@ _KEYS: Final = {
 }
 _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metric"}
 
+_REGISTERED: Final = "Custom>"
 _OPTIMIZERS: Final = "optimizers"
 """The kind of optimizers in :mod:`policytool.releases.known_arguments`."""
 _ARCHIVES: Final = frozenset({"json", "keras", "orbax"})
@@ -110,13 +111,28 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
 def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
     """
     Return the class of the optimizer if another release has it, but not this one. Rows decide about
-    registered names such as ``Custom>Adam``.
+    registered names such as ``Custom>Adam``, as TF 2.11 and 2.12 write them.
     """
-    name = keras_objects.class_of(optimizer_config.unwrap(evidence.optimizer))
-    if name is None or ">" in name or not known_arguments.is_known(_OPTIMIZERS, name):
+    entry = optimizer_config.unwrap(evidence.optimizer)
+    class_name = keras_objects.class_of(entry)
+    if class_name is None:
         return None
-    objection = known_arguments.objection(loader, _OPTIMIZERS, name, {}, module=False)
-    return name if objection is not None and objection.missing else None
+    name = class_name.removeprefix(_REGISTERED)
+    registered = f"{_REGISTERED}{name}"
+    is_known = known_arguments.is_known(_OPTIMIZERS, registered)
+    if is_known and (
+        class_name == registered
+        or ((isinstance(entry, dict) and entry.get("module")) and not _lacks(loader, registered))
+    ):
+        return None
+    if not known_arguments.is_known(_OPTIMIZERS, name):
+        return None
+    return name if _lacks(loader, name) else None
+
+
+def _lacks(loader: str, optimizer: str) -> bool:
+    objection = known_arguments.objection(loader, _OPTIMIZERS, optimizer, {}, module=False)
+    return objection is not None and objection.missing
 
 
 def is_always_read(evidence: TrainingEvidence, loader: str) -> bool:

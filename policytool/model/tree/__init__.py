@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.formats import keras_hub
 from policytool.formats.document import Address
-from policytool.model.tree import configs, objects, storage
+from policytool.model.tree import configs, objects, storage, stored_layers
 from policytool.model.tree.layer_objects import LayerObject, layer_objects
 from policytool.model.tree.site import (
     INPUT_CLASS,
@@ -41,6 +42,8 @@ def build(document: Document, release: Release) -> Placed:
             release.composites,
             keras3=release.family == KERAS3,
         )
+    if document.format == keras_hub.FORMAT.document_format:
+        sites = stored_layers.with_stored_layers(document, sites)
     return storage.place(document, sites)
 
 

@@ -55,7 +55,9 @@ def layer_objects(document: Document, sites: Sequence[Site]) -> Iterator[LayerOb
         policies = (site.address,) if site.address is not None else ()
         yield LayerObject(entry=site.entry, site=index, policies=policies)
         for copy in site.copies:
-            yield LayerObject(entry=copy, site=index)
+            in_task = site.entry is not None and copy.part != site.entry.part  # KerasHub
+            policies = (Address.below(copy, "config", "dtype"),) if in_task else ()
+            yield LayerObject(entry=copy, site=index, policies=policies)
 
 
 def entries_of(objects: Iterable[LayerObject]) -> dict[Address, int]:

@@ -118,6 +118,12 @@ class Site:
     numbered: bool = False
     """Whether the actual name may end in a number that only the names of weights contain."""
 
+    stored: tuple[str, ...] | None = None
+    """The group with its variables, if the weights file names the layer (KerasHub)."""
+
+    names_above: int = 1
+    """The number of names above the layers of its model, which are not in its path in Keras 3."""
+
     autocast: bool | None = None
     is_model: bool = False
     config: dict[str, Json] | None = None

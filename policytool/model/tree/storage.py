@@ -380,6 +380,9 @@ def _storage_paths(
     document: Document, sites: tuple[Site, ...], children: Mapping[int | None, Sequence[int]]
 ) -> dict[tuple[str, ...], int]:
     """Return the layer of each place in a ``.keras`` archive at which variables can be stored."""
+    named = {site.stored: index for index, site in enumerate(sites) if site.stored is not None}
+    if named:
+        return named
     stored = _stored_names(document)
     index_by_path: dict[tuple[str, ...], int] = {}
     pending: list[tuple[int, tuple[str, ...]]] = [(0, ())] if sites else []

@@ -20,6 +20,7 @@ from policytool.numerics.check_results.verdicts import (
 from policytool.releases import graph_ops
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import GLOBAL_SOURCE
+from policytool.releases.releases import BACKENDS
 from policytool.reports.checks import _layers, _tables
 from policytool.reports.checks._verdict import advice, command, headline, place, verdict
 from policytool.reports.page import (
@@ -258,9 +259,11 @@ def side_facts(check: Check) -> Iterator[tuple[str, str]]:
         )
         if side.kept:
             yield "kept", _kept_layers(side)
-    release = (
-        [f"TensorFlow {check.versions['tensorflow']}"] if "tensorflow" in check.versions else []
-    )
+    release = [
+        f"{name} {check.versions[backend]}"
+        for backend, name in BACKENDS.items()
+        if backend in check.versions
+    ]
     common_libraries = [
         library
         for library in libraries

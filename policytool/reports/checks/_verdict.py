@@ -20,6 +20,7 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
     severity,
 )
+from policytool.releases.releases import BACKENDS
 from policytool.reports import layout
 from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._tables import change_words
@@ -96,6 +97,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     """
     answer = run.answer
     policy_words = f" in {check.candidate.policy}" if check.candidate.policy else ""
+    if check.candidate.backend != "tensorflow":
+        policy_words += f" with {BACKENDS.get(check.candidate.backend, check.candidate.backend)}"
     count = max((output_answer.samples for output_answer in run.answers), default=0)
     input_words = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
     if check.is_equal:

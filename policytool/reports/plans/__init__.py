@@ -16,7 +16,7 @@ from policytool.formats.discovery import display_path
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
-from policytool.releases.releases import CURRENT, is_known, release_name
+from policytool.releases.releases import BACKENDS, CURRENT, is_known, release_name
 from policytool.reports.page import (
     Block,
     Fact,
@@ -163,7 +163,8 @@ def _predictions(migration: Migration) -> Iterator[Fact]:
 
 
 def _library(versions: Mapping[str, str]) -> str:
-    return f"{versions['library']} {versions['keras']} with TensorFlow {versions['tensorflow']}"
+    backends = (f"{BACKENDS[key]} {versions[key]}" for key in BACKENDS if key in versions)
+    return f"{versions['library']} {versions['keras']} with {' '.join(backends)}"
 
 
 def _difference(output: PredictedOutput) -> str:

@@ -15,6 +15,7 @@ from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
 from policytool.numerics.tuning.results import TOLERANCE, Ending, Split
 from policytool.releases.policy import policy_from_name
+from policytool.releases.releases import BACKENDS
 from policytool.reports import checks, plans
 from policytool.reports.page import (
     Block,
@@ -455,11 +456,12 @@ def _validation(tuning: Tuning) -> str:
 
 
 def _versions(tuning: Tuning) -> Iterator[str]:
-    tensorflow = tuning.versions.get("tensorflow")
-    if tensorflow is not None:
-        yield f"TensorFlow {tensorflow}"
+    backend = tuning.reference.backend
+    release = f"{BACKENDS[backend]} {tuning.versions.get(backend)}"
+    if backend in tuning.versions:
+        yield release
     library = tuning.reference.library
-    if library and library.lower() != f"tensorflow {tensorflow}":
+    if library and library.lower() != release.lower():
         yield library
     yield f"{tuning.reference.backend} backend"
 

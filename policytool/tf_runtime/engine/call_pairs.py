@@ -13,11 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .. import model_calls
 from ..feeding.inputs import forget_states
 from ..library import Refused
+from ..tensors import dtype_name, is_floating, item_bytes, tensor_shape
 from . import tensor_errors
-from .layer_hooks import MASK, Tape, layer_paths_by_id
+from .layer_hooks import Tape, drawing_layers, layer_paths_by_id
 from .measurements import (
     EXPONENT_BINS,
     Comparisons,
@@ -39,7 +42,9 @@ if TYPE_CHECKING:
     from .task_metrics import TaskMetrics
 
 
-def repeat_call(tf: Any, reference: Call, candidate: Call, make: Callable[..., Any]) -> Any:
+def repeat_call(
+    library: Library, reference: Call, candidate: Call, make: Callable[..., Any]
+) -> Any:
     """
     Return the outputs of a candidate's layer for the input tensors of the reference's call, cast to
     the dtypes of its own inputs; None if the two calls have different numbers of tensors.
@@ -47,27 +52,27 @@ def repeat_call(tf: Any, reference: Call, candidate: Call, make: Callable[..., A
     All other arguments are those of its own call: Keras 2 passes ``training`` and ``mask`` on where
     Keras 3 does not, and Keras 3 passes an absent mask only under some policies.
     """
-    nest, is_tensor = tf.nest, tf.is_tensor
+    nest, is_tensor = library.tf.nest, library.tf.is_tensor
     flat = nest.flatten((candidate.args, candidate.kwargs))
     others = [leaf for leaf in nest.flatten((reference.args, reference.kwargs)) if is_tensor(leaf)]
     if len(others) != sum(map(is_tensor, flat)):
         return None
     tensors = iter(others)
     candidate_tensors = [
-        _like(tf, next(tensors), leaf, reference.masks) if is_tensor(leaf) else leaf
+        _like(library, next(tensors), leaf, reference.masks) if is_tensor(leaf) else leaf
         for leaf in flat
     ]
     args, kwargs = nest.pack_sequence_as((candidate.args, candidate.kwargs), candidate_tensors)
     return make(*args, **kwargs)
 
 
-def repeat_call_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
+def repeat_call_rounded(library: Library, reference: Call, candidate: Call) -> Any:
     """
     Return the outputs of a reference's layer for the inputs of the reference, rounded to the dtypes
     of the candidate's inputs. None if no input is rounded, or if the calls have different numbers
     of tensors.
     """
-    nest, is_tensor = tf.nest, tf.is_tensor
+    nest, is_tensor = library.tf.nest, library.tf.is_tensor
     flat = nest.flatten((reference.args, reference.kwargs))
     others = [leaf for leaf in nest.flatten((candidate.args, candidate.kwargs)) if is_tensor(leaf)]
     if reference.make is None or len(others) != sum(map(is_tensor, flat)):
@@ -75,7 +80,7 @@ def repeat_call_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
     candidate_tensors = iter(others)
     pairs = [(leaf, next(candidate_tensors) if is_tensor(leaf) else leaf) for leaf in flat]
     rounded = [
-        _through(tf, leaf, other.dtype, reference.masks) if is_rounded(leaf, other) else leaf
+        _through(library, leaf, other.dtype, reference.masks) if is_rounded(leaf, other) else leaf
         for leaf, other in pairs
     ]
     if all(after is before for after, before in zip(rounded, flat)):
@@ -86,10 +91,9 @@ def repeat_call_rounded(tf: Any, reference: Call, candidate: Call) -> Any:
 
 def is_rounded(leaf: Any, other: Any) -> bool:
     """Return whether a tensor loses digits in another tensor's dtype."""
-    first, second = (getattr(tensor, "dtype", None) for tensor in (leaf, other))
-    if not (getattr(first, "is_floating", False) and getattr(second, "is_floating", False)):
+    if not (is_floating(leaf) and is_floating(other)):
         return False
-    return bool(getattr(second, "size", 0) < getattr(first, "size", 0))
+    return item_bytes(other) < item_bytes(leaf)
 
 
 def can_be_called_again(tape: Tape, call: Call) -> bool:
@@ -99,29 +103,34 @@ def can_be_called_again(tape: Tape, call: Call) -> bool:
     Models are excluded, because their layers are measured, and so are layers with a state, which
     would return other values for the next batch.
     """
-    operations = tape.graph.get_operations()[call.start : call.stop]
-    keeps_state = getattr(call.layer, "stateful", False) or any(
-        operation.type.startswith(("Assign", "ResourceScatter")) for operation in operations
-    )
+    if tape.graph is None:
+        changes_variables = call.stop > call.start
+    else:
+        operations = tape.graph.get_operations()[call.start : call.stop]
+        changes_variables = any(
+            operation.type.startswith(("Assign", "ResourceScatter")) for operation in operations
+        )
+    keeps_state = getattr(call.layer, "stateful", False) or changes_variables
     return not keeps_state and not isinstance(call.layer, tape.library.keras.Model)
 
 
-def _like(tf: Any, tensor: Any, other: Any, masks: Mapping[int, Any]) -> Any:
+def _like(library: Library, tensor: Any, other: Any, masks: Mapping[int, Any]) -> Any:
     """Return a tensor cast to the dtype of another tensor, with the mask of the layer's input."""
-    cast = tensor if tensor.dtype == other.dtype else tf.cast(tensor, other.dtype)
-    return _masked(cast, tensor, masks)
+    cast = tensor if tensor.dtype == other.dtype else library.tf.cast(tensor, other.dtype)
+    return _masked(library, cast, tensor, masks)
 
 
-def _through(tf: Any, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
+def _through(library: Library, tensor: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
     """Return a tensor whose values are rounded to another dtype; its own dtype is unchanged."""
-    return _masked(tf.cast(tf.cast(tensor, dtype), tensor.dtype), tensor, masks)
+    tf = library.tf
+    return _masked(library, tf.cast(tf.cast(tensor, dtype), tensor.dtype), tensor, masks)
 
 
-def _masked(like: Any, original: Any, masks: Mapping[int, Any]) -> Any:
+def _masked(library: Library, like: Any, original: Any, masks: Mapping[int, Any]) -> Any:
     """Give a tensor the mask of the original, if it had one, and return it."""
     mask = masks.get(id(original))
     if mask is not None:
-        setattr(like, MASK, mask)
+        library.set_mask(like, mask)
     return like
 
 
@@ -150,11 +159,14 @@ class Trace:
 class Diagnosis:
     """The traces of a candidate's calls, in the graph that is being traced."""
 
-    def __init__(self, tf: Any, comparisons: Comparisons) -> None:
-        self.tf = tf
+    def __init__(self, library: Library, comparisons: Comparisons) -> None:
+        self.library = library
         self._comparisons = comparisons
-        self._rows: dict[str, int] = {}
-        """Tensors by name, with the row of the innermost call that made each."""
+        self._rows: dict[Any, int] = {}
+        """
+        Tensors by name, or by id without a graph, with the row of the innermost call that made
+        each.
+        """
 
     def entering(self, row: Row) -> Trace:
         """Return the trace of a call's inputs. This is called before the layer is."""
@@ -167,9 +179,7 @@ class Diagnosis:
             numbers = (
                 self._comparisons.number(reference, candidate)
                 for reference, candidate in zip(reference_inputs, candidate_inputs)
-                if reference is not candidate
-                and reference.dtype.is_floating
-                and candidate.dtype.is_floating
+                if reference is not candidate and is_floating(reference) and is_floating(candidate)
             )
             trace.entering = [number for number in numbers if number is not None]
         trace.producers = self._producers(candidate_inputs)
@@ -177,29 +187,43 @@ class Diagnosis:
 
     def record_outputs(self, row: Row, number: int) -> None:
         """Record the outputs of a row's call."""
-        for tensor in filter(_is_traced, self._comparisons.tensors(row.candidate.outputs)):
-            self._rows.setdefault(tensor.name, number)
+        tensors = self._computed(self._comparisons.tensors(row.candidate.outputs))
+        self._comparisons.hold(*tensors)
+        for tensor in tensors:
+            self._rows.setdefault(self._key(tensor), number)
 
     def split(self, trace: Trace, row: Row, isolated: Any) -> None:
         """
         Measure which part of the error of an isolated call is from the rounding of its inputs, and
         which is from the call itself. ``isolated`` are the outputs of that call.
         """
-        rounded = repeat_call_rounded(self.tf, row.reference, row.candidate)
+        rounded = repeat_call_rounded(self.library, row.reference, row.candidate)
         if rounded is not None:
             trace.rounding = self._comparisons.each(row.reference.outputs, rounded)
             trace.own = self._comparisons.each(rounded, isolated)
 
+    def _computed(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return the tensors without constants, which are not traced."""
+        return [tensor for tensor in tensors if not self.library.traces or _is_traced(tensor)]
+
+    def _key(self, tensor: Any) -> Any:
+        return tensor.name if self.library.traces else id(tensor)
+
     def _producers(self, tensors: Sequence[Any]) -> list[int]:
-        """Return the rows whose outputs these tensors are, or from which they are computed."""
+        """
+        Return the rows whose outputs these tensors are, or from which they are computed. Without a
+        graph, a tensor that no call returned counts as computed from the last call.
+        """
         row_numbers: set[int] = set()
         visited: set[Any] = set()
-        pending = list(filter(_is_traced, tensors))
+        pending = self._computed(tensors)
         while pending:
             tensor = pending.pop()
-            number = self._rows.get(tensor.name)
+            number = self._rows.get(self._key(tensor))
             if number is not None:
                 row_numbers.add(number)
+            elif not self.library.traces:
+                row_numbers.update(list(self._rows.values())[-1:])
             elif tensor.op not in visited:
                 visited.add(tensor.op)
                 pending += tensor.op.inputs
@@ -255,9 +279,20 @@ class Pair:
         self.libraries = libraries
         self.policies = policies
         self.tf = libraries[0].tf
+        self.has_graph = libraries[0].traces
         self.reference, self.candidate = models
         self.isolated = isolated
         self.counts_exponents = counts_exponents
+        self.diagnosed = diagnosed
+        self._function: Any = None
+        self._rows: LayerRows | None = None
+        self._output_run: OutputRun | None = None
+        """The run that compares outputs; None if the layers are compared in the same rows."""
+
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget all calls. Without a graph, each batch makes and compares them again."""
         self.rows: list[Row] = []
         self.only: tuple[list[str], list[str]] = ([], [])
         """The paths of calls that only one of the two models makes."""
@@ -267,14 +302,11 @@ class Pair:
 
         self.graph: Any = None
         self._comparisons = Comparisons(self.tf)
-        self._diagnosis = Diagnosis(self.tf, self._comparisons) if diagnosed else None
+        self._diagnosis = (
+            Diagnosis(self.libraries[1], self._comparisons) if self.diagnosed else None
+        )
         self._histograms: list[Any] = []
         self._steps = Steps()
-        self._function: Any = None
-        self._rows: LayerRows | None = None
-        self._output_run: OutputRun | None = None
-        """The run that compares outputs; None if the layers are compared in the same rows."""
-
         self._tapes: list[Tape] = []
         self._places: dict[str, int] = {}
         self._again: set[int] = set()
@@ -291,6 +323,9 @@ class Pair:
         self._rows = rows
         if rows.is_partial:
             self._output_run = OutputRun(self, rows.fed.specs)
+        if not self.has_graph:
+            batch = next(rows.batches({})) if rows.is_partial else rows.fed.batches[0]
+            self._function = _FirstCall(self._function, batch)
 
     def measure(
         self, fed: FedInputs, step: Callable[[str], None], metrics: TaskMetrics | None = None
@@ -311,7 +346,7 @@ class Pair:
 
         def measured(batch: Any) -> Measured:
             vectors, histograms, _ = self._function(batch)
-            return Measured(vectors.numpy(), histograms.numpy(), changes)
+            return Measured(np.asarray(vectors), np.asarray(histograms), changes)
 
         for extra in measure_extremes(
             fed, total.vectors, measured, lambda numbers: numbers.vectors
@@ -326,7 +361,7 @@ class Pair:
         total: Measured | None = None
         for batch in batches:
             vectors, histograms, _ = self._function(batch)
-            numbers = Measured(vectors.numpy(), histograms.numpy(), outputs.changes)
+            numbers = Measured(np.asarray(vectors), np.asarray(histograms), outputs.changes)
             total = numbers if total is None else total.merge(numbers)
         if total is None:
             raise Refused("inputs", "there are no inputs")
@@ -334,7 +369,7 @@ class Pair:
 
     def vectors(self, batch: Any) -> Any:
         """Return the reductions of every comparison for one batch."""
-        return self._function(batch)[0].numpy()
+        return np.asarray(self._function(batch)[0])
 
     def outputs_of_all_rows(self, measured: Measured) -> list[dict[str, Any]]:
         """
@@ -355,9 +390,13 @@ class Pair:
         """
         return [
             operation
-            for place, operation in enumerate(self.graph.get_operations())
+            for place, operation in enumerate(self.graph.get_operations() if self.has_graph else [])
             if place not in self._again
         ]
+
+    def drawing_layers(self) -> list[str]:
+        """Return the paths of the layers that draw random numbers, which change the outputs."""
+        return drawing_layers(self) if self.has_graph else self._tapes[1].drawing_layers
 
     def layer_of(self, name: str) -> str | None:
         """
@@ -409,6 +448,8 @@ class Pair:
 
     def _call_both(self, inputs: Any) -> Any:
         """Call both models; return all comparisons, the histograms, and both models' outputs."""
+        if not self.has_graph:
+            self._forget()
         first = Tape(self.libraries[0], self.reference, layer_paths_by_id(self.reference))
         with first.watching(), self.libraries[0].global_policy(self.policies[0]):
             model_calls.call(self.reference, inputs)
@@ -426,7 +467,7 @@ class Pair:
         last = self._model_call()
         self.only = (_missing(first, second), _missing(second, first))
         self._tapes, self.graph = [first, second], first.graph
-        if _in_step(first, second):  # else the models would wait for each other
+        if self.has_graph and _in_step(first, second):  # else the models would wait for each other
             self._steps.hold(self.tf, self.graph.get_operations(), end)
         return (
             self.tf.stack(self._comparisons.vectors),
@@ -470,7 +511,7 @@ class Pair:
         measured = [
             number for number in (*row.accumulated, *(row.isolated or [])) if number is not None
         ]
-        if measured:
+        if measured and self.has_graph:
             self._steps.compared(other, [self._comparisons.vectors[number] for number in measured])
         return outputs
 
@@ -483,7 +524,7 @@ class Pair:
         """
         start = tape.size()
         with tape.pause():
-            outputs = repeat_call(self.tf, row.reference, row.candidate, make)
+            outputs = repeat_call(self.libraries[1], row.reference, row.candidate, make)
             numbers = (
                 None if outputs is None else self._comparisons.each(row.reference.outputs, outputs)
             )
@@ -495,7 +536,7 @@ class Pair:
 
     def _histogram(self, tensor: Any) -> int | None:
         """Count a tensor's values by exponent, and return the number of the histogram."""
-        if not tensor.dtype.is_floating:
+        if not is_floating(tensor):
             return None
         self._histograms.append(count_exponents(self.tf, tensor))
         return len(self._histograms) - 1
@@ -505,20 +546,18 @@ class Pair:
         tensors, call = self._comparisons.tensors, row.candidate
         row.inputs = sorted(
             {
-                tensor.dtype.name
+                dtype_name(tensor)
                 for tensor in tensors((call.args, call.kwargs))
-                if tensor.dtype.is_floating
+                if is_floating(tensor)
             }
         )
         pairs = tensors(row.reference.outputs), tensors(call.outputs)
         if len(pairs[0]) == len(pairs[1]):
             row.dtypes = [
-                (reference.dtype.name, candidate.dtype.name) for reference, candidate in zip(*pairs)
+                (dtype_name(reference), dtype_name(candidate))
+                for reference, candidate in zip(*pairs)
             ]
-            row.shapes = [
-                tensor.shape.as_list() if tensor.shape.rank is not None else []
-                for tensor in pairs[0]
-            ]
+            row.shapes = [tensor_shape(tensor) for tensor in pairs[0]]
 
     def _model_call(self) -> Row:
         """
@@ -543,6 +582,18 @@ class Pair:
                 ),
             )
         return last
+
+
+class _FirstCall:
+    """A function that has already been called with one batch, whose result is used once."""
+
+    def __init__(self, function: Callable[[Any], Any], batch: Any) -> None:
+        self._function = function
+        self._first: tuple[Any, Any] | None = batch, function(batch)
+
+    def __call__(self, batch: Any) -> Any:
+        first, self._first = self._first, None
+        return first[1] if first is not None and first[0] is batch else self._function(batch)
 
 
 def _in_step(tape: Tape, other: Tape) -> bool:

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from ..facts import op_facts
 from ..library import KERAS2, KERAS3, child_layers, paths
+from ..tensors import to_array
+from .eager_reductions import einsum_depth, product, reductions_watched
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterable, Iterator, Mapping
@@ -29,9 +32,6 @@ if TYPE_CHECKING:
     from ..library import Library
 
     Key = tuple[str, int]
-
-MASK = "_keras_mask"
-"""The attribute in which Keras 2 and Keras 3 store the mask of a tensor."""
 
 _SYMBOLIC = "KerasTensor"
 """
@@ -76,6 +76,12 @@ class Call:
         self.parent: Call | None = None
         """The call that made this call; None for the call of the model."""
 
+        self.depth = 0
+        """The depths of all reductions in the call if ops run without a graph."""
+
+        self.draws = False
+        """Whether the layer draws random numbers if ops run without a graph."""
+
         self.make: Callable[..., Any] | None = None
         """The function that calls the layer without recording."""
 
@@ -108,7 +114,10 @@ class Tape:
         self.library = library
         self.model = model
         self.names = names
-        self.graph = library.tf.compat.v1.get_default_graph()
+        self.graph = library.tf.compat.v1.get_default_graph() if library.traces else None
+        """The graph; None for a backend that runs op by op."""
+
+        self._writes = 0
         self.around = around
         self.calls: dict[Key, Call] = {}
         self.stack: list[Call] = []
@@ -126,8 +135,9 @@ class Tape:
         originals = [home.__call__ for home in homes]
         for home, original in zip(homes, originals):
             home.__call__ = self._wrap_call(original, homes[0], is_layer=home is homes[0])
+        traced = inline_calls(self.library, self.model) if self.library.traces else self._ops()
         try:
-            with self._converting(), inline_calls(self.library, self.model):
+            with self._converting(), traced:
                 yield
         finally:
             for home, original in zip(homes, originals):
@@ -154,17 +164,23 @@ class Tape:
             original
         )  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone
         def record_call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            elsewhere = self.library.tf.compat.v1.get_default_graph() is not self.graph
             if (
                 self.paused
                 or is_layer != isinstance(layer, layers)
-                or elsewhere
+                or self._is_elsewhere((args, kwargs))
                 or self._is_symbolic((args, kwargs))
             ):
                 return original(layer, *args, **kwargs)
             return self._call_layer(layer, functools.partial(original, layer), args, kwargs)
 
         return record_call
+
+    def _is_elsewhere(self, arguments: Any) -> bool:
+        """Return whether a call is part of a function that another op calls, such as a loop."""
+        tf = self.library.tf
+        if self.library.traces:
+            return bool(tf.compat.v1.get_default_graph() is not self.graph)
+        return any(map(tf.is_inner, tf.nest.flatten(arguments)))
 
     def _is_symbolic(self, arguments: Any) -> bool:
         """
@@ -185,11 +201,11 @@ class Tape:
         self.counts[path] = number + 1
         call = Call(layer, (path, number), self.size())
         call.args, call.kwargs, call.make = args, kwargs, make
-        call.masks = {
-            id(tensor): getattr(tensor, MASK)
+        masks = (
+            (id(tensor), self.library.mask_of(tensor))
             for tensor in self.library.tf.nest.flatten((args, kwargs))
-            if hasattr(tensor, MASK)
-        }
+        )
+        call.masks = {key: mask for key, mask in masks if mask is not None}
         self.calls[call.key] = call
         if self.stack:
             call.parent = self.stack[-1]
@@ -214,8 +230,49 @@ class Tape:
         return call.outputs
 
     def size(self) -> int:
-        """Return the number of operations in the graph so far."""
-        return len(self.graph.get_operations())
+        """
+        Return the number of operations in the graph so far; without a graph, of changed variables.
+        """
+        return len(self.graph.get_operations()) if self.graph is not None else self._writes
+
+    @contextlib.contextmanager
+    def _ops(self) -> Iterator[None]:
+        """
+        Note changed variables, random numbers and reductions in the context, for a backend without
+        graphs.
+        """
+        keras = self.library.keras
+        with contextlib.ExitStack() as stack:
+            for holder, name, note in (
+                (keras.Variable, "assign", self._note_write),
+                (keras.random.SeedGenerator, "next", self._note_draw),
+            ):
+                original = getattr(holder, name)
+                setattr(holder, name, _noting(original, note))
+                stack.callback(setattr, holder, name, original)
+            stack.enter_context(reductions_watched(self._add_depth))
+            yield
+
+    def _note_write(self) -> None:
+        self._writes += 1
+
+    def _note_draw(self) -> None:
+        if self.stack:
+            self.stack[-1].draws = True
+
+    def _add_depth(self, depth: int) -> None:
+        for call in self.stack:
+            call.depth += depth
+
+    @property
+    def drawing_layers(self) -> list[str]:
+        """
+        The layers that draw random numbers on which their outputs depend, for a backend without
+        graphs: their outputs differ if they are called again.
+        """
+        return sorted(
+            {call.path for call in self.calls.values() if call.draws and _varies(self, call)}
+        )
 
     def _path(self, layer: Any) -> str:
         """
@@ -237,6 +294,26 @@ class Tape:
         from tensorflow.python.autograph.core import ag_ctx
 
         return ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
+
+
+def _noting(original: Callable[..., Any], note: Callable[[], None]) -> Callable[..., Any]:
+    """Return a method that also calls ``note``."""
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        note()
+        return original(*args, **kwargs)
+
+    return run
+
+
+def _varies(tape: Tape, call: Call) -> bool:
+    """Return whether a call returns other values if it is repeated."""
+    if call.make is None:
+        return True
+    outputs = [call.outputs, call.make(*call.args, **call.kwargs)]
+    pairs = zip(*(map(to_array, tape.library.tf.nest.flatten(nested)) for nested in outputs))
+    return not all(np.array_equal(first, second) for first, second in pairs)
 
 
 @contextlib.contextmanager
@@ -342,8 +419,10 @@ _LIST = "TensorListFromTensor"
 def call_depth(graph: Any, call: Call) -> int:
     """
     Return the sum of the depths of all reductions in a call, one after the other; 0 without
-    reductions.
+    reductions. ``graph`` is None if the backend has no graphs.
     """
+    if graph is None:
+        return int(call.depth)
     return reduction_depth(graph.get_operations()[call.start : call.stop])
 
 
@@ -400,14 +479,14 @@ def _own(operation: Any) -> int:
     if kind.startswith("BatchMatMul"):
         return _product_depth(shapes, operation.get_attr("adj_x"), operation.get_attr("adj_y"))
     if kind == "Einsum":
-        return _einsum_depth(operation.get_attr("equation").decode(), shapes)
+        return einsum_depth(operation.get_attr("equation").decode(), shapes)
     if kind.startswith("DepthwiseConv"):
-        return _product(shapes[1][:2])
+        return product(shapes[1][:2])
     if kind.startswith("Conv") and len(shapes) > 1:
         return (
-            _product(shapes[1][:-1])
+            product(shapes[1][:-1])
             if "Backprop" not in kind
-            else _product(shapes[1][:-2] + shapes[1][-1:])
+            else product(shapes[1][:-2] + shapes[1][-1:])
         )
     if kind.startswith(
         "CudnnRNN"
@@ -420,13 +499,13 @@ def _sum_depth(operation: Any, shapes: list[list[int]]) -> int:
     """Return the depth of an operation that adds up elements of a tensor; 0 for others."""
     sums = op_facts(operation.type).get("sums")
     if sums == "reduced":
-        return max(_product(shapes[0]) // max(_product(_dims(operation.outputs[0])), 1), 1)
+        return max(product(shapes[0]) // max(product(_dims(operation.outputs[0])), 1), 1)
     if sums == "running":
         return _along(operation)
     if sums == "last_axis":
         return shapes[0][-1] if shapes[0] else 0
     if sums == "window":
-        return _product(operation.get_attr("ksize"))
+        return product(operation.get_attr("ksize"))
     return 0
 
 
@@ -450,24 +529,9 @@ def _along(operation: Any) -> int:
     return max(shape, default=1) if axis is None or not shape else shape[int(axis)]
 
 
-def _einsum_depth(equation: str, shapes: list[list[int]]) -> int:
-    """Return the number of terms of each element of an einsum."""
-    operands, _, result = equation.replace(" ", "").partition("->")
-    sizes: dict[str, int] = {}
-    for labels, shape in zip(operands.split(","), shapes):
-        before, dots, after = labels.partition("...")
-        sizes.update(zip(before, shape))
-        sizes.update(zip(reversed(after if dots else ""), reversed(shape)))
-    return _product([size for label, size in sizes.items() if label not in result])
-
-
 def _dims(tensor: Any) -> list[int]:
     """Return a tensor's shape, with 1 for unknown dimensions."""
     return [size or 1 for size in tensor.shape.as_list()] if tensor.shape.rank is not None else []
-
-
-def _product(sizes: Any) -> int:
-    return functools.reduce(operator.mul, (int(size) for size in sizes), 1)
 
 
 _DRAWING = ("Multinomial", "Random", "TruncatedNormal")

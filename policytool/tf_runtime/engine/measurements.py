@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from .. import model_calls
+from ..tensors import are_compatible, is_eager, is_narrow, tensor_shape, to_array
 from . import tensor_errors
 from .layer_hooks import Tape, layer_paths_by_id
 from .output_changes import OutputChanges
@@ -74,8 +75,7 @@ class Comparisons:
 
     def widened(self, tensor: Any) -> Any:
         """Return a tensor in a dtype that NumPy has: narrower floats as float32."""
-        is_narrow = tensor.dtype.is_floating and tensor.dtype.size < self.tf.float32.size
-        return self.tf.cast(tensor, self.tf.float32) if is_narrow else tensor
+        return self.tf.cast(tensor, self.tf.float32) if is_narrow(tensor) else tensor
 
     def hold(self, *tensors: Any) -> None:
         """Keep tensors, so that their ids are not reused."""
@@ -83,7 +83,7 @@ class Comparisons:
 
     def number(self, reference: Any, candidate: Any) -> int | None:
         """Return the number of the comparison of two tensors; None if their shapes differ."""
-        if not reference.shape.is_compatible_with(candidate.shape):
+        if not are_compatible(reference, candidate):
             return None
         key = (id(reference), id(candidate))
         if key not in self._known:  # a model returns the tensors of its last layer
@@ -91,16 +91,6 @@ class Comparisons:
             self.hold(reference, candidate)
             self._known[key] = len(self.vectors) - 1
         return self._known[key]
-
-
-def to_array(tensor: Any) -> Any:
-    """
-    Return a tensor as an array in a dtype in which NumPy computes well: float32 instead of narrower
-    floats.
-    """
-    array = np.asarray(tensor)
-    is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
-    return array.astype("float32") if is_narrow else array
 
 
 AHEAD = 2
@@ -193,6 +183,9 @@ def count_exponents(tf: Any, tensor: Any) -> Any:
 
     Counted on the CPU: GPUs have no deterministic kernel for it.
     """
+    if is_eager(tf):
+        exponents = (to_array(tensor).ravel().astype("float32").view("int32") >> 23) & 255
+        return np.bincount(exponents, minlength=EXPONENT_BINS).astype("float64")
     bits = tf.bitcast(tf.cast(tf.stop_gradient(tensor), tf.float32), tf.int32)
     biased_exponents = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 23), 255)
     with tf.device("/CPU:0"):
@@ -337,13 +330,13 @@ class LayerRows:
 
     def _part(self, start: int, rows: int, tensor: Any) -> Any:
         """Return rows of a tensor; a single value is for all rows."""
-        if isinstance(tensor, self._tf.SparseTensor):
+        if type(tensor).__name__ == "SparseTensor":
             sizes = [rows, *(int(size) for size in tensor.dense_shape[1:])]
             return self._tf.sparse.slice(tensor, [start, *[0] * (len(sizes) - 1)], sizes)
         return tensor[start : start + rows] if len(tensor.shape) else tensor
 
     def _open_spec(self, spec: Any) -> Any:
-        shape = spec.shape.as_list() if spec.shape.rank else []
+        shape = tensor_shape(spec)
         return type(spec)([None, *shape[1:]] if shape else spec.shape, spec.dtype)
 
 
@@ -364,12 +357,12 @@ def measure_batches(
             metrics.update(*outputs)
         changes += [OutputChanges() for _ in outputs[0][len(changes) :]]
         for change, *pair in zip(changes, *outputs):
-            change.update(*(np.asarray(tensor) for tensor in pair))
+            change.update(*map(to_array, pair))
             if change.first_spoiled is not None:
                 first_nonfinite_rows[number] = min(
                     change.first_spoiled, first_nonfinite_rows.get(number, change.first_spoiled)
                 )
-        measured = Measured(vectors.numpy(), histograms.numpy(), changes)
+        measured = Measured(np.asarray(vectors), np.asarray(histograms), changes)
         total = measured if total is None else total.merge(measured)
     return total, first_nonfinite_rows
 
@@ -384,20 +377,21 @@ class OutputRun:
             self._trace_model(place, model, specs)
             for place, model in enumerate((pair.reference, pair.candidate))
         ]
-        specs = [
-            [pair.tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.outputs]
-            for model in self._models
-        ]
-        function = pair.tf.function(self._compare, autograph=False, input_signature=specs)
-        self._compared = function.get_concrete_function()
-        self.shapes = [
-            tensor.shape.as_list() if tensor.shape.rank is not None else []
-            for tensor in self._models[0].outputs
-        ]
+        self._compared: Any = self._compare
+        self.shapes: list[Any] = []
+        if pair.has_graph:
+            specs = [
+                [pair.tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.outputs]
+                for model in self._models
+            ]
+            function = pair.tf.function(self._compare, autograph=False, input_signature=specs)
+            self._compared = function.get_concrete_function()
+            self.shapes = [tensor_shape(tensor) for tensor in self._models[0].outputs]
 
     def __call__(self, batch: Any) -> tuple[Any, Any, Any]:
         """Return a vector for each output, no histogram, and the outputs of both models."""
         outputs = [model(batch) for model in self._models]
+        self.shapes = self.shapes or [tensor_shape(tensor) for tensor in outputs[0]]
         vectors, widened_outputs = self._compared(*outputs)
         return vectors, self._pair.tf.zeros([0, 0], self._pair.tf.float64), widened_outputs
 

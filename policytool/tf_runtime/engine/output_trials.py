@@ -6,6 +6,7 @@ one reference; and how long each layer of the reference takes, called op by op.
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,9 @@ from ..feeding import inputs as fed
 from ..feeding.reached_layers import last_activations
 from ..gradients import backward
 from ..library import Refused, refusing, refusing_calls
+from ..tensors import dtype_name, tensor_shape, to_array
 from . import tensor_errors
-from .measurements import Comparisons, Measured, measure_extremes, to_array
+from .measurements import Comparisons, Measured, measure_extremes
 from .output_changes import OutputChanges
 
 if TYPE_CHECKING:
@@ -117,6 +119,12 @@ class Trials:
                 ],
             }
 
+    @property
+    def _output_shapes(self) -> Sequence[Any]:
+        if self.library.traces:
+            return self._function.output_shapes  # type: ignore[no-any-return]
+        return [tensor.shape for tensor in self.batches[0].outputs]
+
     def _trace_reference(self) -> Any:
         comparisons = Comparisons(self.tf)
 
@@ -153,7 +161,10 @@ class Trials:
         Return the vectors of outputs that are compared with themselves, which count their NaN.
         """
         return np.stack(
-            [tensor_errors.compare_tensors(self.tf, tensor, tensor).numpy() for tensor in outputs]
+            [
+                np.asarray(tensor_errors.compare_tensors(self.tf, tensor, tensor))
+                for tensor in outputs
+            ]
         )
 
     def _trace_candidate(self, model: Any) -> Any:
@@ -188,7 +199,7 @@ class Trials:
 
         specs = [
             self.tf.TensorSpec(shape, tensor.dtype)
-            for tensor, shape in zip(self.batches[0].outputs, self._function.output_shapes)
+            for tensor, shape in zip(self.batches[0].outputs, self._output_shapes)
         ]
         return self._concrete(compare_outputs, [self.fed.specs, specs], "candidate")
 
@@ -226,7 +237,7 @@ class Trials:
             for change, *pair in zip(changes, batch.outputs, outputs):
                 if batch.half is not None:
                     change.update(*map(to_array, pair))
-            measured = Measured(vectors.numpy(), np.zeros([0, 0]), changes)
+            measured = Measured(np.asarray(vectors), np.zeros([0, 0]), changes)
             measured_halves[half] = (
                 measured_halves[half].merge(measured) if half in measured_halves else measured
             )
@@ -235,6 +246,9 @@ class Trials:
     def _gradients(self, model: Any, step: Callable[[str], None]) -> Any:
         if self.job["gradients"] is None:
             return None
+        if not self.library.traces:
+            text = "gradients can be measured only with the TensorFlow backend, not {}"
+            raise Refused("no-gradients", text.format(self.library.backend))
         batches = [batch.tensors for batch in self.batches if batch.half == 0]
         return backward.compare_gradients(
             self.library, self.reference, model, batches, self.job["gradients"], step
@@ -256,9 +270,9 @@ class Trials:
             "calls": [],
             "outputs": [
                 {
-                    "shape": shape.as_list() if shape.rank is not None else [],
-                    "dtype_reference": output.dtype.name,
-                    "dtype_candidate": output.dtype.name,
+                    "shape": tensor_shape(SimpleNamespace(shape=shape)),
+                    "dtype_reference": dtype_name(output),
+                    "dtype_candidate": dtype_name(output),
                     "accumulated": tensor_errors.to_json(vector),
                     "isolated": None,
                     "tf32": None,
@@ -270,7 +284,7 @@ class Trials:
                 for name, output, shape, vector, activation, changes in zip(
                     self.names,
                     self.batches[0].outputs,
-                    self._function.output_shapes,
+                    self._output_shapes,
                     measured.vectors,
                     activations,
                     measured.changes,

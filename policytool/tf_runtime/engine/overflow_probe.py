@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..feeding.inputs import forget_states
+from ..library import is_shortage
+from ..tensors import is_eager, is_floating, to_array
 from . import tensor_errors
 from .layer_hooks import LayerId
 from .measurements import is_worse
@@ -81,9 +83,9 @@ def probe_overflow(
                 forget_states(model)
             try:
                 vectors = pair.vectors(scale_batch(tf, fed.recipes, batch, factor))
-            except tf.errors.ResourceExhaustedError:
-                raise
-            except tf.errors.OpError:
+            except tf.errors.OpError as error:
+                if is_shortage(error):
+                    raise
                 return Outcome(is_usable=False)  # an assertion in the model, for one
             if is_worse(usual_vectors, vectors):
                 return Outcome(is_usable=False)
@@ -169,15 +171,16 @@ def scale_batch(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -
         """Return a tensor of the batch after multiplying its floats."""
 
         def change(values: Any) -> Any:
-            if not values.dtype.is_floating:
+            if not is_floating(values):
                 return values  # where the values of a sparse or ragged tensor are
             larger = values * tf.cast(factor, values.dtype)
             if padding is None:
                 return larger
             return tf.where(tf.equal(values, tf.cast(padding, values.dtype)), values, larger)
 
-        return tf.nest.map_structure(change, leaf, expand_composites=True)
+        return tf.nest.map_structure(change, leaf, **composites)
 
+    composites = {} if is_eager(tf) else {"expand_composites": True}
     leaves = [
         multiply_leaf(leaf, recipe.padding) if recipe.is_scalable else leaf
         for leaf, recipe in zip(tf.nest.flatten(batch), recipes)
@@ -188,11 +191,11 @@ def scale_batch(tf: Any, recipes: Sequence[Recipe], batch: Any, factor: float) -
 def _largest(tf: Any, recipes: Sequence[Recipe], batch: Any) -> float:
     """Return the largest absolute value of the inputs that are scaled."""
     maxima = [
-        float(np.abs(np.asarray(tf.cast(values, tf.float64))).max())
+        float(np.abs(to_array(values).astype("float64")).max())
         for leaf, recipe in zip(tf.nest.flatten(batch), recipes)
         if recipe.is_scalable
         for values in tf.nest.flatten(leaf, expand_composites=True)
-        if values.dtype.is_floating and int(tf.size(values))
+        if is_floating(values) and int(tf.size(values))
     ]
     return max(maxima, default=0.0)
 

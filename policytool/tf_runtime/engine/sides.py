@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import model_calls, rebuilt_model
-from ..library import Library, paths
+from ..library import TENSORFLOW, Library, paths
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -123,7 +123,7 @@ class Sides:
     def library(self, family: str) -> Library:
         """Return the library of a family, in which the user's classes are registered."""
         if family not in self.libraries:
-            library = Library(family)
+            library = Library(family, self.job.get("backends", (TENSORFLOW,)))
             library.register(self.job["custom_objects"], self.job["registered"], self.job["needed"])
             if self.job["trust"]:
                 library.trust()
@@ -152,7 +152,7 @@ class Sides:
         """Return TensorFlow's release and those of the libraries that were used."""
         versions = [library.versions for library in self.libraries.values()]
         return {
-            "tensorflow": self.tf.__version__,
+            self.library(self.job["reference"]["family"]).backend: self.tf.__version__,
             **{releases["library"]: releases["keras"] for releases in versions},
         }
 

@@ -19,7 +19,7 @@ from ..devices import TRACING
 from ..feeding import given_arrays, user_functions
 from ..gradients.losses import ALIASES
 from ..library import Refused, has_argument, refusing, sentence
-from .measurements import to_array
+from ..tensors import to_array
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..tensors import are_compatible, dtype_name, is_eager, to_array
+
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Sequence
 
 
 BITS = {
@@ -311,19 +313,77 @@ SUMS = ("squared_error", "squared_reference", "squared_candidate")
 def compare_tensors(tf: Any, reference: Any, candidate: Any) -> Any:
     """
     Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS;
-    within a ``tf.function``. Tensors other than floats of 16 to 64 bits are only compared for
-    equality.
+    within a ``tf.function``, or as an array for a backend without graphs. Tensors other than floats
+    of 16 to 64 bits are only compared for equality.
 
     :raises ValueError: for shapes that are known to differ.
     """
-    reference.shape.assert_is_compatible_with(candidate.shape)
-    if not {reference.dtype.name, candidate.dtype.name} <= set(BITS):
+    if not are_compatible(reference, candidate):
+        raise ValueError(reference.shape, candidate.shape)
+    is_float = {dtype_name(reference), dtype_name(candidate)} <= set(BITS)
+    if is_eager(tf):
+        return _array_errors(reference, candidate, is_float=is_float)
+    if not is_float:
         return _differing(tf, reference, candidate)
     first, second = (
         tf.stop_gradient(reference),
         tf.stop_gradient(candidate),
     )  # else a tape around this asks for gradients of every reduction
     return _function(tf, reference.dtype, candidate.dtype)(first, second)
+
+
+def _array_errors(reference: Any, candidate: Any, *, is_float: bool) -> Any:
+    """Return the vector of two tensors that have values, computed by NumPy."""
+    first, second = (np.ravel(to_array(tensor)) for tensor in (reference, candidate))
+    total = np.array([0.0] * (_ERROR + 1) + [NAN] * 3)
+    if not is_float:
+        total[1:] = NAN
+        total[[0, -1]] = first.size, np.count_nonzero(first != second.astype(first.dtype))
+        return total
+    normal = [
+        2.0 ** (2 - 2 ** (BITS[dtype_name(tensor)][2] - 1)) for tensor in (reference, candidate)
+    ]
+    normal[0] = min(normal[0], 2.0**-126)
+    for start in range(0, first.size, CPU_PART):
+        stop = start + CPU_PART
+        parts = [array[start:stop].astype("float64") for array in (first, second)]
+        total = merge(total, _part_errors(parts[0], parts[1], normal))
+    return total
+
+
+def _part_errors(first: Any, second: Any, normal: Sequence[float]) -> Any:
+    """
+    Return the vector of two float64 arrays. ``normal`` are the smallest normal values of their
+    dtypes, at most that of float32 for the first.
+    """
+    finite = np.isfinite(first), np.isfinite(second)
+    both = finite[0] & finite[1]
+    kept = (
+        [first, second] if both.all() else [np.where(both, array, 0) for array in (first, second)]
+    )
+    error = np.abs(kept[0] - kept[1])
+    place = int(np.argmax(error if both.all() else np.where(both, error, -1.0)))
+    size = np.abs(second)
+    zero = size == 0
+    pair = [array[place] if both[place] else NAN for array in kept]
+    return np.array(
+        [
+            first.size,
+            *(float(np.dot(array, array)) for array in (error, *kept)),
+            np.count_nonzero(finite[0] & ~finite[1]),
+            *(np.count_nonzero(np.isnan(array)) for array in (first, second)),
+            *(np.count_nonzero(np.isinf(array)) for array in (first, second)),
+            np.count_nonzero(~zero & (size < normal[1])),
+            np.count_nonzero(zero & finite[0] & (np.abs(first) >= normal[0])),
+            *(
+                float(np.abs(array).max(where=mask, initial=0.0))
+                for array, mask in zip((first, second), finite)
+            ),
+            error[place],
+            *pair,
+            NAN,
+        ]
+    )
 
 
 def merge(first: Any, second: Any) -> Any:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import Refused, sentence
+from ..tensors import tensor_shape, values_of
 from . import given_arrays, user_functions
 from .given_arrays import Source, fitted_arrays
 from .recipes import SIZES
-from .slots import RAGGED, SPARSE
+from .slots import DENSE, RAGGED, SPARSE
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -475,6 +476,10 @@ class Feeder:
     def _tensor(self, slot: Slot, array: Any) -> Any:
         """Return an array as a tensor of an input: dense, sparse or ragged."""
         tf = self.library.tf
+        if not self.library.traces and (slot.kind != DENSE or slot.dtype == "string"):
+            text = "input {} is {}, which policytool supports only with the TensorFlow backend"
+            kind = "text" if slot.kind == DENSE else slot.kind
+            raise Refused("inputs", text.format(slot.name, kind))
         dtype = tf.as_dtype(slot.dtype)
         values = array if slot.dtype == "string" else np.asarray(array).astype(dtype.as_numpy_dtype)
         dense = tf.constant(values, dtype=dtype)
@@ -510,7 +515,7 @@ class Feeder:
                         "input {} is ragged, which array files do not support".format(slot.name),
                     )
                 dense = self.library.tf.sparse.to_dense(tensor) if slot.kind == SPARSE else tensor
-                array = np.asarray(dense)
+                array = values_of(dense)
                 arrays_by_name[slot.name].append(array[None] if slot.shape == [] else array)
         for name, arrays in arrays_by_name.items():
             if len({array.shape[1:] for array in arrays}) > 1:
@@ -548,5 +553,5 @@ def _rows(slot: Slot, array: Any, place: int, batch_size: int) -> Any:
 
 def _shape(tensors: Sequence[Any]) -> list[int | None]:
     """Return the shape of all batches of an input; None for a dimension in which they differ."""
-    shapes = [tensor.shape.as_list() for tensor in tensors]
-    return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes)]
+    shapes = [tensor_shape(tensor) for tensor in tensors]
+    return [extents[0] if len(set(extents)) == 1 else None for extents in zip(*shapes)]

@@ -328,6 +328,25 @@ def test_normalized_kernel_with_lora_is_no_variable(
     assert _reason(path) == (None if loads else reason)
 
 
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_bfloat16_in_archives_needs_its_dtype(
+    tmp_path: Path,
+    is_typed: bool,  # noqa: FBT001
+) -> None:
+    """Keras 3.0 to 3.15 fail with "No cast function available" without the attribute."""
+    model = {**sequential(INPUT, _layer("bfloat16")), "module": "keras", "registered_name": None}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for place, shape in {"0": (6, 2), "1": (2,)}.items():
+            variable = file.create_dataset(f"layers/dense/vars/{place}", shape, "V2")
+            if is_typed:
+                variable.attrs["dtype"] = "bfloat16"
+    members = {**keras_members(model), "model.weights.h5": buffer.getvalue()}
+    path = keras_zip(tmp_path / "model.keras", members)
+    reason = "bfloat16 variables are stored without their dtype, so that no release can read them"
+    assert _reason(path) == (None if is_typed else reason)
+
+
 _FIRST: Final = tuple(
     f"{tensor}_{name}"
     for tensor in ("inputs", "kernel", "outputs_grad")
@@ -387,3 +406,25 @@ def test_packed_kernel_is_compared_in_hdf5(
         weights["dense_a"].attrs["weight_names"] = [f"mlp/dense_a/{name}" for name in stored]
     reason = "the variable kernel of Dense dense_a has the shape (6, 1), but (3, 2) is stored"
     assert _reason(path) == (None if loads else reason)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_normalized_kernel_is_the_first_variable_in_hdf5(
+    tmp_path: Path,
+    is_first: bool,  # noqa: FBT001
+) -> None:
+    """A layer that was quantized to float8 when it had a bias does not load (Keras 3.6, 3.15)."""
+    outer = _normalized(_layer("float8_from_float32"))
+    model = {**sequential(INPUT, outer), "module": "keras", "registered_name": None}
+    path = h5_model(tmp_path / "model.h5", model, weights=False, keras_version="3.15.0")
+    float8 = {name: (1024,) if "amax" in name else () for name in _FIRST}
+    bias = {"bias": (2,)}
+    inner = {**float8, **bias} if is_first else {**bias, **float8}
+    stored = {"kernel": (6, 2), **inner, "vector_u": (1, 2)}
+    with h5py.File(path, "r+") as file:
+        weights = file["model_weights"]
+        weights.attrs["layer_names"] = ["norm"]
+        for name, sizes in stored.items():
+            weights[f"norm/dense_a/{name}"] = np.zeros(sizes, "float32")
+        weights["norm"].attrs["weight_names"] = [f"dense_a/{name}" for name in stored]
+    assert (_reason(path) is None) is is_first

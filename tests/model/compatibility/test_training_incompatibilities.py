@@ -174,6 +174,7 @@ def test_every_row_applies_to_some_fixture() -> None:
                 ]
     assert {row.reason.split(",")[0] for row in unseen} == {
         "Keras 3 does not find the learning rate schedule",
+        "the schedule has the argument `warmup_target`",
         "the loss is a Keras 2 object with arguments that Keras 3 does not support",
         *OPTIMIZERS,
     }
@@ -360,3 +361,26 @@ def test_an_optimizer_of_a_later_release_does_not_exist(loader: str, *, exists: 
     optimizer: Json = {"class_name": "Muon", "config": {"name": "muon"}}
     found = replace(_evidence(document), optimizer=optimizer, configuration={})
     assert (verdict(found, loader).reason is None) is exists
+
+
+@pytest.mark.parametrize(
+    ("class_name", "module", "config", "refusing"),
+    [
+        ("AdamW", "keras.optimizers", {}, set()),
+        ("AdamW", None, {}, {"tf2.12"}),
+        ("Custom>AdamW", None, {}, set()),
+        ("Custom>Lion", None, {}, {"tf2.12"}),
+        ("Adam", None, {"learning_rate": {"config": {"warmup_target": None}}}, {"tf2.12"}),
+    ],
+)
+def test_optimizers_of_tf_2_12(
+    class_name: str, module: str | None, config: dict[str, Any], refusing: set[str]
+) -> None:
+    """TF 2.12 finds AdamW as Custom or by its module, and has neither Lion nor warmup."""
+    evidence = _evidence(_document("tf2.15/adam_autowrap_mf16.h5", migrated=False))
+    evidence = replace(evidence, document=replace(evidence.document, state=()))
+    entry: Any = {"class_name": class_name, "config": config, "module": module}
+    changed = replace(evidence, optimizer=entry)
+    assert {
+        loader for loader in ("tf2.12", "tf2.15") if verdict(changed, loader).reason is not None
+    } == refusing

@@ -13,7 +13,7 @@ import numpy as np
 from policytool.formats.document import Signature
 from policytool.rules import AuditOptions
 from policytool.support.text import protobuf_messages
-from tests.helpers import changed_fixtures
+from tests.helpers import changed_fixtures, presets
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import keras_zip, sequential
 from tests.rules.faults.fault import Fault
@@ -86,6 +86,13 @@ def _baseline(name: str, *signatures: Signature) -> Fault:
     )
 
 
+def _left_over_shard(folder: Path) -> Path:
+    """Write a preset with a shard that its weights file replaced."""
+    path = presets.write_recorded(folder / "preset", "Llama", "mixed_bfloat16")
+    shutil.copyfile(path / presets.WEIGHTS, path / "model_00000.weights.h5")
+    return path
+
+
 FAULTS: Final = (
     *(
         Fault("PT401", f"{dtype} variables", partial(_stored_as, dtype=dtype))
@@ -109,4 +116,10 @@ FAULTS: Final = (
     _baseline("a new signature", _signature("gone", {}, {})),
     Fault("PT406", "two copies that differ", _differing_copies),
     Fault("PT407", "int8 variables", _undeclared_quantization),
+    Fault(
+        "PT410",
+        "an int8 backbone",
+        lambda folder: presets.write_recorded(folder / "preset", "Llama", "int8"),
+    ),
+    Fault("PT411", "a shard that is not read", _left_over_shard),
 )

@@ -1,0 +1,74 @@
+"""The policies that KerasHub gives to the layers of a preset when it loads the preset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import keras_hub
+from policytool.formats.document import Observation
+from policytool.formats.keras_archive import TASK
+from policytool.support.text.phrases import join_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.formats.document import Document
+    from policytool.model.model import Layer
+    from policytool.model.tree import Site
+
+REPLACED: Final = "preset-policy"
+"""The code of an observation about a stored policy that KerasHub replaces by the global policy."""
+
+QUANTIZED: Final = "preset-quantized"
+"""The code of an observation about a policy map that KerasHub replaces by the global policy."""
+
+# get_backbone_kwargs and _resolve_dtype in keras_hub/src/utils/preset_utils.py of 0.22.1 to 0.32.0
+_SINCE: Final = "KerasHub 0.22 and later"
+
+
+def is_preset(document: Document) -> bool:
+    """Return whether a document is a KerasHub preset."""
+    return document.format == keras_hub.FORMAT.document_format
+
+
+def about_loading(
+    document: Document, layers: Sequence[Layer], sites: Sequence[Site]
+) -> Iterator[Observation]:
+    """Yield an observation about the policies of a loaded preset."""
+    quantized = sum(layer.quantization is not None for layer in layers)
+    task = TASK in document.parts
+    if quantized:
+        counted = "1 quantized layer" if quantized == 1 else f"{quantized} quantized layers"
+        kept = "the task keeps it; " if task else ""
+        yield Observation(
+            code=QUANTIZED,
+            message=f"{_SINCE} replace the policy map by the global policy if they load only the "
+            f"backbone, which then fails at the {counted}; {kept}the backbone loads if the "
+            "stored map is passed to from_preset as dtype",
+        )
+    elif layers[0].policy is not None:
+        own = [
+            layer.path
+            for layer, site in zip(layers[1:], sites[1:], strict=True)
+            if site.entry is not None and layer.policy is not None and _is_outermost(site, sites)
+        ]
+        kept = (
+            f", but layers below {join_first(own)} may keep the policy in its config" if own else ""
+        )
+        yield Observation(
+            code=REPLACED,
+            message=replacement(layers[0].policy, kept),
+        )
+
+
+def replacement(policy: str, kept: str = "") -> str:
+    """Return the sentence that KerasHub replaces a policy, perhaps except in some layers."""
+    return (
+        f"{_SINCE} replace {policy} by the global policy{kept}; pass dtype={policy!r} to "
+        "from_preset to keep it"
+    )
+
+
+def _is_outermost(site: Site, sites: Sequence[Site]) -> bool:
+    """Return whether only the backbone is above a layer in the config."""
+    return site.parent is not None and sites[site.parent].parent is None

@@ -1,0 +1,295 @@
+"""KerasHub presets: their layers and policies, their files, and changes to their policies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pytest
+
+import policytool
+from policytool.formats.keras_hub import LEFT_OVER, MISSING
+from policytool.model import presets
+from tests.conftest import run
+from tests.contracts.format_contract import FormatContract
+from tests.helpers.presets import (
+    INDEX,
+    WEIGHTS,
+    Groups,
+    backbone,
+    decoder_groups,
+    policy,
+    record,
+    split_weights,
+    write_preset,
+    write_recorded,
+    write_weights,
+)
+
+GROUPS: Final = decoder_groups(2, 16)
+BLOCK: Final = "llama/transformer_layer_1"
+QUERY: Final = "transformer_layer_1/self_attention/query"
+
+
+_HOME: Final = TemporaryDirectory()
+
+
+class TestKerasHub(FormatContract):
+    package = "keras_hub"
+    document_format = ("keras-hub",)
+    samples = (write_recorded(Path(_HOME.name) / "bert", "Bert", "int8"),)
+    parts = ("config.json", "metadata.json", "model.weights.h5")
+    mutations = 60
+
+
+def policy_map(*paths: str, mode: str = "int8") -> dict[str, Any]:
+    """Return a map of quantized policies as KerasHub stores it."""
+    quantized = {
+        "module": "keras.dtype_policies",
+        "class_name": "QuantizedDTypePolicy",
+        "config": {"mode": mode, "source_name": None},
+        "registered_name": None,
+    }
+    return {
+        "module": "keras.dtype_policies",
+        "class_name": "DTypePolicyMap",
+        "config": {"default_policy": None, "policy_map": dict.fromkeys(paths, quantized)},
+        "registered_name": None,
+    }
+
+
+@pytest.fixture(name="preset")
+def _preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a preset in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return write_preset(tmp_path / "preset", backbone(policy("bfloat16")), GROUPS)
+
+
+def add_task(preset: Path) -> dict[str, Any]:
+    """Add a task with a layer to a preset, and return its config."""
+    config = json.loads((preset / "config.json").read_text(encoding="utf-8"))
+    task = {
+        "module": "keras_hub.src.models.llama.llama_causal_lm",
+        "class_name": "LlamaCausalLM",
+        "config": {"backbone": config, "preprocessor": None, "name": "llama_causal_lm"},
+        "registered_name": "keras_hub>LlamaCausalLM",
+    }
+    (preset / "task.json").write_text(json.dumps(task), encoding="utf-8")
+    groups: Groups = {"": ["llama_causal_lm"], "layers/dense": ["logits", [16, 3, "float32"]]}
+    write_weights(preset / "task.weights.h5", groups)
+    return task
+
+
+def observations(preset: Path, code: str) -> list[str]:
+    """Return the messages of the observations with a code."""
+    return [item.message for item in policytool.inspect(preset).observations if item.code == code]
+
+
+def test_weights_name_the_layers_of_a_backbone(preset: Path) -> None:
+    model = policytool.inspect(preset)
+    assert model.format == "keras-hub"
+    layers = {layer.path: layer for layer in model.layers}
+    assert len(layers) == 22
+    query = layers[f"llama/{QUERY}"]
+    assert (query.class_name, query.policy, query.source) == (None, "bfloat16", "default")
+    assert [(item.shape, item.dtype) for item in query.variables] == [((16, 8, 2), "bfloat16")]
+    assert layers[BLOCK].variables == ()
+
+
+def test_layers_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    preset = write_preset(tmp_path, backbone(policy("float32")), decoder_groups(11, 16))
+    names = [layer.name for layer in policytool.inspect(preset).layers]
+    numbers = [int(name[18:]) for name in names if name.startswith("transformer_layer_")]
+    assert numbers == list(range(11))
+
+
+def test_policy_map_applies_to_the_paths_of_layers(tmp_path: Path) -> None:
+    preset = write_preset(tmp_path, backbone(policy_map(QUERY)), GROUPS)
+    quantized = [layer.path for layer in policytool.inspect(preset).layers if layer.quantization]
+    assert quantized == [f"llama/{QUERY}"]
+    assert "1 quantized layer;" in observations(preset, presets.QUANTIZED)[0]
+    found = {finding.rule: finding.severity for finding in policytool.audit(preset).findings}
+    assert found["PT410"] == "warning"
+    add_task(preset)
+    found = {finding.rule: finding.severity for finding in policytool.audit(preset).findings}
+    assert found["PT410"] == "note"
+
+
+def test_lost_policy_map_is_reported(tmp_path: Path) -> None:
+    groups = decoder_groups(1, 16, "int8")
+    preset = write_preset(tmp_path, backbone(policy("float32")), groups)
+    assert "PT407" in {finding.rule for finding in policytool.audit(preset).findings}
+
+
+def test_other_stored_dtype_is_reported(tmp_path: Path) -> None:
+    preset = write_preset(tmp_path, backbone(policy("float32")), GROUPS)
+    assert "PT401" in {finding.rule for finding in policytool.audit(preset).findings}
+
+
+def test_stored_policy_is_replaced_when_a_preset_is_loaded(preset: Path) -> None:
+    (message,) = observations(preset, presets.REPLACED)
+    assert "replace bfloat16 by the global policy" in message
+    assert "from_preset" in run("migrate", str(preset), "--to", "float16", "-o", "out").out
+
+
+def test_shards_give_the_layers_of_one_file(preset: Path) -> None:
+    whole = policytool.inspect(preset).layers
+    split_weights(preset, GROUPS, 3)
+    assert policytool.inspect(preset).layers == whole
+
+
+def test_migration_changes_both_configs_and_no_weights(preset: Path) -> None:
+    add_task(preset)
+    ended = run("migrate", str(preset), "--to", "mixed_bfloat16", "-o", "out")
+    assert ended.code == 0, ended.err
+    out = preset.with_name("out")
+    names = sorted(path.name for path in preset.iterdir())
+    assert sorted(path.name for path in out.iterdir()) == names
+    for name in names:
+        same = (out / name).read_bytes() == (preset / name).read_bytes()
+        assert same is (name not in {"config.json", "task.json"})
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    task = json.loads((out / "task.json").read_text(encoding="utf-8"))
+    assert config == backbone(policy("mixed_bfloat16"))
+    assert task["config"]["backbone"] == config
+    assert policytool.diff(preset, out).differs
+    ended = run("migrate", str(out), "--to", "float32", "--in-place")
+    assert ended.code == 0, ended.err
+    assert {layer.policy for layer in policytool.inspect(out).layers} == {"float32", None}
+
+
+def test_layers_of_a_task_have_no_stored_policy(preset: Path) -> None:
+    add_task(preset)
+    (logits,) = (layer for layer in policytool.inspect(preset).layers if layer.name == "logits")
+    assert (logits.path, logits.source) == ("llama/llama_causal_lm/logits", "global")
+    assert not policytool.diff(preset, shutil.copytree(preset, "copy")).differs
+
+
+@pytest.mark.parametrize("command", ["check", "load", "convert"])
+def test_what_only_keras_hub_does_ends_in_a_sentence(preset: Path, command: str) -> None:
+    if command == "load":
+        with pytest.raises(policytool.Error, match=r"from_preset|needs Keras"):
+            policytool.load(preset)
+        return
+    options = {
+        "check": ("check", str(preset), "--to", "float16"),
+        "convert": ("migrate", str(preset), "--target", "keras3", "-o", "out.keras"),
+    }
+    ended = run(*options[command])
+    assert ended.code == 3
+    assert "a KerasHub preset, which " in ended.err
+
+
+def test_files_that_are_not_read_are_named(preset: Path) -> None:
+    shutil.copy(preset / WEIGHTS, preset / "model_00000.weights.h5")
+    shutil.copy(preset / WEIGHTS, preset / "task.weights.h5")
+    (preset / INDEX).write_text("{}", encoding="utf-8")
+    (preset / "metadata.json").unlink()
+    (preset / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert [message.split()[0] for message in observations(preset, LEFT_OVER)] == [
+        INDEX,
+        "model_00000.weights.h5",
+        "task.weights.h5",
+    ]
+    assert len(observations(preset, MISSING)) == 2
+    found = [finding.rule for finding in policytool.audit(preset).findings]
+    assert found.count("PT411") == 5
+    (preset / WEIGHTS).unlink()
+    (preset / INDEX).unlink()
+    assert observations(preset, "no-weights")
+
+
+def test_index_that_names_another_shard_is_reported(preset: Path) -> None:
+    mapped = split_weights(preset, GROUPS, 2)
+    first, last = sorted(set(mapped.values()))
+    group = next(group for group, name in mapped.items() if name == last)
+    write_index(preset, mapped | {group: first})
+    for code, name in ((LEFT_OVER, last), (MISSING, first)):
+        (message,) = observations(preset, code)
+        assert f"({group.strip('/')} in {name})" in message
+    shutil.copy(preset / first, preset / last)
+    write_index(preset, mapped)
+    assert len(observations(preset, LEFT_OVER)) == len(observations(preset, MISSING)) == 1
+
+
+def write_index(preset: Path, mapped: object) -> None:
+    """Replace the index of shards."""
+    (preset / INDEX).write_text(json.dumps({"weight_map": mapped}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("config.json", "escaping-link"), (WEIGHTS, "escaping-link"), (INDEX, "escaping-link")],
+)
+def test_links_out_of_a_preset_are_not_followed(preset: Path, name: str, code: str) -> None:
+    if name == INDEX:
+        split_weights(preset, GROUPS, 2)
+    moved = (preset / name).rename(preset.with_name("moved"))
+    (preset / name).symlink_to(moved)
+    ended = run("inspect", str(preset))
+    assert (ended.code, ended.err.count("\n")) == (3, 1)
+    assert f"[{code}]" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("mapped", "code"),
+    [
+        ({"/layers/a/vars": "../model_00000.weights.h5"}, "escaping-link"),
+        ({"/layers/a/vars": "model_00009.weights.h5"}, "shard-missing"),
+        ({f"/{number}": f"model_{number:05}.weights.h5" for number in range(10_001)}, "h5-limit"),
+        ({"/layers/a/vars": ["model_00000.weights.h5", 1]}, "json-not-keras"),
+        ([], "json-not-keras"),
+    ],
+    ids=["outside", "missing", "bomb", "number", "list"],
+)
+def test_invalid_index_ends_in_a_sentence(preset: Path, mapped: object, code: str) -> None:
+    (preset / WEIGHTS).rename(preset / "model_00000.weights.h5")
+    write_index(preset, mapped)
+    ended = run("inspect", str(preset))
+    assert (ended.code, ended.err.count("\n")) == (3, 1)
+    assert f"[{code}]" in ended.err
+
+
+def test_part_of_a_preset_stands_for_it(preset: Path) -> None:
+    add_task(preset)
+    for name in ("config.json", "task.json", WEIGHTS):
+        assert policytool.inspect(preset / name).format == "keras-hub"
+    listed = json.loads(run("inspect", ".", "--format", "json").out)["models"]
+    assert [model["path"] for model in listed] == ["preset"]
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16", "mixed_bfloat16", "int8", "int4"])
+def test_layers_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> None:
+    """The policies of layers follow from the stored policy and the global policy."""
+    for family, policies in record().items():
+        if "unsupported" in policies[stored]:
+            continue
+        model = policytool.inspect(write_recorded(tmp_path / family, family, stored))
+        layers = [layer for layer in model.layers if layer.variables]
+        message = " ".join(item.message for item in model.observations)
+        for used, loaded in policies[stored].get("quantized", policies[stored]["loaded"]).items():
+            assert len(loaded["layers"]) == len(layers)
+            for layer in layers:
+                known = (end for end in ends(layer.path) if end in loaded["layers"])
+                _, name, _, _, dtypes = loaded["layers"][next(known)]
+                case = family, layer.path, used
+                if layer.quantization is not None:
+                    assert name.partition("_")[0] == str(layer.policy).partition("_")[0], case
+                    assert "int8" in dtypes, case
+                    continue
+                inside = any(f"/{part}" in message for part in layer.path.split("/")[1:-1])
+                assert name in {used, layer.policy if inside else used}, case
+        if "quantized" not in policies[stored]:
+            continue
+        for error in policies[stored]["loaded"].values():
+            assert "could not be loaded" in error
+            assert observations(tmp_path / family, presets.QUANTIZED)
+
+
+def ends(path: str) -> list[str]:
+    """Return the ends of a path, the longest first."""
+    parts = path.split("/")
+    return ["/".join(parts[start:]) for start in range(len(parts))]
