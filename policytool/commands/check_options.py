@@ -65,6 +65,9 @@ class CheckOptions:
     diagnosis: bool = False
     """Whether the inputs of each call, and the effect of rounding them, are measured too."""
 
+    sensitivity: bool = False
+    """Whether the effect of errors of each call on the outputs is measured by their gradients."""
+
     probes_overflow: bool = True
     """Whether synthetic inputs are scaled up until the candidate overflows."""
 

@@ -64,6 +64,7 @@ def check_job(
         "tf32": options.tf32,
         "exponents": options.exponents,
         "diagnosis": options.diagnosis,
+        "sensitivity": options.sensitivity,
         "overflow_probe": options.probes_overflow,
         "deterministic": options.deterministic,
         "device": options.device,

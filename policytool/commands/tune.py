@@ -262,6 +262,7 @@ def _diagnosis(
     options = replace(
         check_options(tune_options, candidates),
         diagnosis=True,
+        sensitivity=True,
         gradients=False,
         probes_overflow=False,
     )
@@ -270,7 +271,7 @@ def _diagnosis(
     except WorkerError as error:
         if error.ended:
             raise
-        message = f"the model cannot run with every candidate in 16 bits: {error}"
+        message = f"the layers could not be ranked before the search: {error}"
         return None, (CheckNote(code=error.code, message=message),)
 
 
@@ -282,8 +283,7 @@ def _hints(check: Check | None, candidates: Candidates) -> Hints:
     return Hints(
         candidates=paths,
         groups=candidate_layers.groups(paths),
-        proposals=tuple(candidate_layers.proposals(check, paths, candidates.rules)),
-        losses=candidate_layers.losses(check, paths),
+        rankings=tuple(candidate_layers.rankings(check, paths)),
     )
 
 

@@ -29,7 +29,7 @@ from .engine.task_metrics import Task
 from .feeding import inputs as fed
 from .feeding.reached_layers import last_activations
 from .feeding.user_functions import OPTION, load_function
-from .gradients import backward
+from .gradients import backward, sensitivity
 from .graphs import graph_check
 from .library import Refused, refusing, refusing_calls, sentence
 from .tensors import is_eager
@@ -198,7 +198,10 @@ class DeviceRun:
             }
         with self.tf.device(self.device):
             tf32_errors = self._tf32(about)
-            calls = [self._call(row, measured, tf32_errors) for row in self.pair.rows]
+            sensitivities = self._sensitivities()
+            calls = [
+                self._call(row, measured, tf32_errors, sensitivities) for row in self.pair.rows
+            ]
             for output, all_rows in zip(
                 calls[-1]["outputs"], self.pair.outputs_of_all_rows(measured)
             ):
@@ -217,7 +220,9 @@ class DeviceRun:
                 "notes": self.notes,
             }
 
-    def _call(self, row: Row, measured: Measured, tf32_errors: Any) -> dict[str, Any]:
+    def _call(
+        self, row: Row, measured: Measured, tf32_errors: Any, sensitivities: Any
+    ) -> dict[str, Any]:
         """Return the measurements of one call of a layer."""
         layer = row.candidate.layer
         outputs = [
@@ -228,6 +233,7 @@ class DeviceRun:
                 "accumulated": _errors_json(measured, row.accumulated[place]),
                 "isolated": _errors_json(measured, _number_at(row.isolated, place)),
                 "tf32": tf32_errors.get((row.reference.key, place)),
+                "sensitivity": sensitivities.get((row.reference.key, place)),
                 **_split(row.trace, place, measured),
                 "exponents": _histogram(measured, _number_at(row.exponents, place)),
             }
@@ -288,6 +294,24 @@ class DeviceRun:
             return {}
         self.step("running the reference with TF32")
         return measure_tf32(self.libraries[0], self.reference, self.fed)
+
+    def _sensitivities(self) -> Mapping[Any, float]:
+        """
+        Return the sensitivity of the reference to each output of its calls; nothing if the job does
+        not request it, if there is no graph, or if an operation has no gradient.
+        """
+        if not self.job["sensitivity"] or not self.pair.has_graph:
+            return {}
+        self.step("measuring sensitivities")
+        try:
+            with self.libraries[0].global_policy(self.pair.policies[0]):
+                return sensitivity.measure_sensitivities(
+                    self.libraries[0], self.reference, self.fed.batches[0]
+                )
+        except (MemoryError, self.tf.errors.ResourceExhaustedError):
+            raise
+        except Exception:  # an op without a gradient, or any error in the code of a custom class
+            return {}
 
     def _gradients(self) -> Any:
         """

@@ -23,6 +23,7 @@ from policytool.numerics.tuning.results import Ending, Objective, Split, Tuning,
 from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Interpreter, Worker
+from policytool.reports.tuning import headline
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from tests.helpers.example_checks import changes
 from tests.helpers.marks import THOROUGH
@@ -202,7 +203,7 @@ WEAK: Final = {"mlp/b": 0.5, "mlp/d": math.inf, "mlp/a": 0.001}
 def test_the_weak_layers_are_kept() -> None:
     """Layers with large errors are kept, with their measurements and the reason."""
     result = tuned(StandIn(WEAK))
-    assert (result.passed, result.ending, result.is_minimum) == (True, Ending.MINIMAL, True)
+    assert (result.passed, result.ending, result.is_minimum) == (True, Ending.MINIMAL, False)
     assert [layer.path for layer in result.kept] == ["mlp/b", "mlp/d"]
     assert [layer.path for layer in result.layers] == list(PATHS)
     assert [layer.excess_if_converted for layer in result.kept] == [
@@ -253,11 +254,22 @@ def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
     assert not (place / "out.h5").exists()
 
 
+def test_nothing_is_written_if_all_layers_stay_in_float32(place: Path) -> None:
+    worker = StandIn(dict.fromkeys(PATHS, math.inf))
+    tools, destination = TensorFlowTools(worker=worker), Destination(output=place / "out.h5")
+    result, written = tune.tune_and_write(
+        discovery.named_input("a.h5"), options(), destination, tools
+    )
+    assert (result.passed, len(result.kept), written) == (False, len(PATHS), None)
+    assert headline(result).startswith(f"{len(PATHS)} of {len(PATHS)} layers stay in float32, so")
+    assert not (place / "out.h5").exists()
+
+
 def test_a_set_that_fails_on_validation_is_searched_with_all_inputs() -> None:
     errors = dict.fromkeys(PATHS, 0.004)
     assert len(tuned(StandIn(errors, halves=1.0)).kept) == 0
     result = tuned(StandIn(errors, halves=1.33))
-    assert (result.passed, result.is_minimum, result.split) == (True, True, Split.USED)
+    assert (result.passed, result.is_minimum, result.split) == (True, False, Split.USED)
     assert len(result.kept) == 2
     assert all((layer.excess_if_converted or 0) > 1 for layer in result.kept)
 
@@ -272,11 +284,11 @@ def test_validation_that_is_not_finite_is_searched_too() -> None:
 def test_a_search_that_ends_early_has_a_valid_set() -> None:
     """
     A search that ends early returns a larger set that passes validation, and not the smallest set
-    that fails it.
+    that fails it. It is no result if it has all layers.
     """
     errors = dict.fromkeys(PATHS, 0.004)
     result = tuned(StandIn(errors, halves=1.33), budget=Budget(trials=2))
-    assert (result.passed, result.ending) == (True, Ending.TRIALS)
+    assert (result.passed, result.ending) == (False, Ending.TRIALS)
     assert len(result.kept) == len(PATHS)
 
 
@@ -313,9 +325,7 @@ def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:
 
     result = tuned(Refusing({}))
     assert [layer.path for layer in result.kept] == ["mlp/c"]
-    assert result.notes[0].message.startswith(
-        "the model cannot run with every candidate in 16 bits"
-    )
+    assert result.notes[0].message.startswith("the layers could not be ranked before the search")
     assert any(trial.failure is not None for trial in result.trials)
 
 
@@ -337,7 +347,7 @@ def test_ctrl_c_keeps_the_best_set() -> None:
     worker = StandIn(WEAK)
 
     def interrupt(trial: int) -> None:
-        if trial == 4:
+        if trial == 5:
             raise KeyboardInterrupt
 
     worker.before = interrupt
@@ -354,7 +364,7 @@ def test_a_record_continues_a_search(place: Path) -> None:
     assert result.resumed == len(first.trials) == 4
     assert [trial.kept for trial in result.trials[:4]] == [trial.kept for trial in first.trials]
     assert sum(job["job"] == "trial" for job in worker.jobs) == len(result.trials) - 4 + 1
-    assert result.is_minimum
+    assert result.ending is Ending.MINIMAL
     saved = json.loads((place / "trials.json").read_text())
     assert len(saved["trials"]) == len(result.trials)
 

@@ -525,6 +525,12 @@ class CheckedOutput:
     changes: OutputChanges | None = None
     """The changes in the values of an output of the model; None for other tensors."""
 
+    sensitivity: float | None = None
+    """
+    The relative change of the model's outputs if each element has a relative error of 1 with a
+    random sign, by the gradient; None if it was not measured.
+    """
+
     exponents: tuple[tuple[int, int], ...] | None = None
     """
     The binary exponents of the reference in ascending order, each with the number of values that

@@ -21,7 +21,7 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
@@ -175,43 +175,36 @@ def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
     return {path: _evidence_of_calls(calls[path]) for path in paths if path in calls}
 
 
-def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
+def rankings(check: Check, paths: tuple[str, ...]) -> Iterator[Mapping[str, float]]:
     """
-    Return the loss of each layer: the error of its calls, or the share of values that become zero;
-    infinity if it computes NaN or infinity. The losses of ops and inner layers count for the layer
-    that determines their dtype.
+    Yield estimates of the loss of each layer: its effect on the outputs of the model and the error
+    of its calls. If the effect was not measured, the first and the last layers are tried too: if
+    many small errors add up, the effect of a layer depends on the number of layers after it.
     """
-    run, choices = check.runs[0], Choices(paths=paths)
+    effects = _losses(check.runs[0], paths, origins.call_effect)
+    if any(effects.values()):
+        yield effects
+    yield _losses(check.runs[0], paths, origins.call_loss)
+    if not any(effects.values()):
+        yield {path: float(-place) for place, path in enumerate(paths)}
+        yield {path: float(place) for place, path in enumerate(paths)}
+
+
+def _losses(
+    run: CheckRun, paths: tuple[str, ...], loss: Callable[[LayerCall], float]
+) -> Mapping[str, float]:
+    """
+    Return the loss of each layer. The losses of ops and inner layers count for the layer that
+    determines their dtype.
+    """
+    choices = Choices(paths=paths)
     loss_by_path = dict.fromkeys(paths, 0.0)
     for place, call in enumerate(run.calls):
         if call.is_model:
             continue
         for path in origins.deciding_layers(run, place, choices):
-            loss_by_path[path] = max(loss_by_path[path], origins.call_loss(call))
+            loss_by_path[path] = math.hypot(loss_by_path[path], loss(call))
     return loss_by_path
-
-
-def proposals(
-    check: Check, paths: tuple[str, ...], rules: Iterable[str]
-) -> Iterator[frozenset[str]]:
-    """
-    Yield sets to try first: the layers that cause errors according to the diagnosis, the layers
-    that ``migrate`` keeps in float32 by default, both together, and the first set with its
-    neighboring layers.
-    """
-    run, choices = _failed_run(check), Choices(paths=paths)
-    charged_layers = origins.propose(run, choices)
-    by_rule = frozenset(rules)
-    with_neighbours = (
-        charged_layers | origins.neighbours(run, charged_layers, choices)
-        if charged_layers
-        else charged_layers
-    )
-    yield from dict.fromkeys(
-        proposal
-        for proposal in (charged_layers, by_rule, charged_layers | by_rule, with_neighbours)
-        if proposal
-    )
 
 
 def decided_calls(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -408,8 +408,15 @@ class Tuning:
 
     @property
     def passed(self) -> bool:
-        """Whether a set was found that also meets the objective on the validation inputs."""
-        return self.best is not None and (self.best.validation is None or self.best.validation <= 1)
+        """
+        Whether a set was found that converts a layer and also meets the objective on the validation
+        inputs.
+        """
+        return (
+            self.best is not None
+            and len(self.best.kept) < len(self.layers)
+            and (self.best.validation is None or self.best.validation <= 1)
+        )
 
     @property
     def kept(self) -> tuple[TunedLayer, ...]:

@@ -13,14 +13,14 @@ import itertools
 import math
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.tuning.results import Ending, Split
 from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from policytool.numerics.tuning.results import Trial
 
@@ -31,22 +31,23 @@ if TYPE_CHECKING:
 MAX_TRIALS: Final = 100
 """The default for the maximum number of trials."""
 
-_FEW: Final = 12
-"""Up to this number of candidates, the search converts each separately and tries smaller sets."""
+_LIKELY: Final = 1.2
+"""A smaller set is not tried if its expected excess is above this."""
 
-_HOPELESS: Final = 3.0
-"""
-A smaller set is not tried if its expected excess is above this. The expected excess is the root of
-the sum of the squared excesses of the layers that the set converts, each converted separately.
-"""
-
-_MISSES: Final = 30
+_MISSES: Final = 3
 """The search stops after this number of smaller sets that fail in sequence."""
 
-_MANY_KEPT: Final = 6
-"""From this number of kept layers on, the search measures the error of each group of layers."""
+_SPARE: Final = 2
+"""The number of layers by which the smaller sets may differ from those with the largest losses."""
 
-_GROUPS: Final = 16
+_LEAST_EXCESS: Final = 0.05
+"""A smaller excess, such as that of no changed class, is not exact."""
+
+_ROUNDS: Final = 8
+"""The number of times that the losses are scaled to the excess of each trial."""
+
+_INFINITE: Final = 1e3
+"""The factor by which an infinite loss is above the largest finite one, to compare sums."""
 
 
 class ExhaustedError(Exception):
@@ -93,11 +94,10 @@ class Hints:
     groups: tuple[frozenset[str], ...] = ()
     """Candidates that are best kept together, such as a wrapper and its layer."""
 
-    proposals: tuple[frozenset[str], ...] = ()
-    """Sets to try first."""
-
-    losses: Mapping[str, float] = field(default_factory=dict)
-    """The expected loss of each candidate in 16 bits, in any unit."""
+    rankings: tuple[Mapping[str, float], ...] = ()
+    """
+    Estimates of the loss of each candidate in 16 bits, in any unit; the best estimate is first.
+    """
 
 
 class Trials:
@@ -155,7 +155,10 @@ class Search:
         self.is_minimum = False
         self._everything = frozenset(hints.candidates)
         self._place = {path: place for place, path in enumerate(hints.candidates)}
-        self._losses = {path: hints.losses.get(path, 0.0) for path in hints.candidates}
+        first = next(iter(hints.rankings), {})
+        self._losses: Mapping[str, float] = {
+            path: first.get(path, 0.0) for path in hints.candidates
+        }
 
     @property
     def best(self) -> Trial | None:
@@ -210,11 +213,12 @@ class Search:
             return Ending.MINIMAL
         if not self._passes_with(self._everything):
             return Ending.IMPOSSIBLE
-        self._start()
-        self._keep_ends()
-        self._weigh_groups()
+        for losses in self.hints.rankings or ({},):
+            self._keep_most_lossy(losses)
         self._shrink()
-        self._minimize()
+        while self._exchange():
+            self._shrink()
+        self.is_minimum = len(self._smallest_passing()) == 1  # none is not enough
         return Ending.MINIMAL
 
     def excess(self, trial: Trial) -> float:
@@ -244,153 +248,116 @@ class Search:
         smallest = self._smallest
         return frozenset(smallest.kept) if smallest is not None else self._everything
 
-    def _start(self) -> None:
-        """Try the proposed sets, and then the layers with the largest losses."""
-        for kept in self.hints.proposals:
-            if kept < self._smallest_passing() and self._passes_with(kept):
-                break
-        self._keep_most_lossy()
-
-    def _keep_most_lossy(self) -> None:
-        """Find by bisection how many of the layers with the largest losses must be kept."""
+    def _keep_most_lossy(self, losses: Mapping[str, float]) -> None:
+        """Find how many of the layers with the largest losses must be kept."""
         groups = sorted(
             self._groups(self._everything),
-            key=lambda group: (-self._loss(group), len(group), self._places(group)),
+            key=lambda group: (-_loss(losses, group), len(group), self._places(group)),
         )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
         sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
-        failing_count, passing_count = 0, len(sets)
-        count = 1
-        while count < passing_count and not self._passes_with(sets[count]):
-            failing_count, count = count, count * 2
-        self._bisect(sets, failing_count, min(passing_count, count))
-
-    def _keep_ends(self) -> None:
-        """
-        Keep the first or the last layers instead, if fewer of them are sufficient. If many small
-        errors add up, the effect of a layer depends on the number of layers that follow it.
-        """
-        order = self.hints.candidates
-        if len(order) <= _FEW:
-            return
-        for layers in (order, order[::-1]):
-            sets = [frozenset(layers[:count]) for count in range(len(layers) + 1)]
-            sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
-            if self._passes_with(sets[-1]):
-                self._bisect(sets, 0, len(sets) - 1)
-
-    def _bisect(self, sets: Sequence[Kept], failing: int, passing: int) -> None:
-        """
-        Find the smallest passing set by bisection.
-
-        :param sets: sets in ascending order, each of which contains the previous one
-        :param failing: the index of a set that fails, or 0
-        :param passing: the index of a set that passes, or the number of sets
-        """
-        while passing - failing > 1:
-            middle = (passing + failing) // 2
-            if self._passes_with(sets[middle]):
-                passing = middle
+        failing, passing, step = 0, len(sets), 1
+        count = min(self._expected_count(losses, groups), passing - 1)
+        while failing < count < passing:  # from the expected number, in growing steps
+            if self._passes_with(sets[count]):
+                passing, count = count, count - step
             else:
-                failing = middle
+                failing, count = count, count + step
+            step *= 2
+        while passing - failing > 1:
+            count = (passing + failing) // 2
+            if self._passes_with(sets[count]):
+                passing = count
+            else:
+                failing = count
+
+    def _expected_count(self, losses: Mapping[str, float], groups: Sequence[Kept]) -> int:
+        """
+        Return how many of the first groups must be kept, if the excess is the root of the sum of
+        the squared losses of the converted layers, as for independent errors.
+        """
+        excess = self.excess(self.trials(frozenset()))
+        squares = [sum(losses.get(path, 0.0) ** 2 for path in group) for group in groups]
+        if not math.isfinite(excess) or math.inf in squares:
+            return max(squares.count(math.inf), 1)
+        allowed = sum(squares) / excess**2
+        return max(1, sum(sum(squares[count:]) > allowed for count in range(len(groups))))
 
     def _shrink(self) -> None:
         """
-        Convert more layers of the best set, until the conversion of any other layer fails. First
-        try to convert groups of layers together, and then halves of them.
+        Convert more layers of the best set, until the conversion of any other layer fails: the
+        least needed groups first, in growing numbers while they pass.
         """
-        while True:
-            kept = self._smallest_passing()
-            groups = sorted(self._groups(kept), key=self._need)
-            kept = self._without(kept, groups)
-            for group in groups:
-                if len(group) > 1:
-                    parts = [frozenset({path}) for path in self._by_need(group & kept)]
-                    kept = self._without(kept, parts)
-            smaller = [path for path in self._by_need(kept) if self._passes_with(kept - {path})]
-            if not smaller and self._smallest_passing() == kept:
-                return
+        before: Kept | None = None
+        while before != self._smallest_passing():
+            before = kept = self._smallest_passing()
+            kept = self._without(kept, sorted(self._groups(kept), key=self._need))
+            self._without(kept, sorted((frozenset({path}) for path in kept), key=self._need))
 
     def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
         """Return a set without the groups that it does not need to pass."""
-        if not groups:
-            return kept
-        smaller_set = kept - _union(groups)
-        if self._passes_with(smaller_set):
-            return smaller_set
-        if len(groups) == 1:
-            return kept
-        half = (len(groups) + 1) // 2
-        kept = self._without(kept, groups[:half])
-        return self._without(kept, groups[half:])
+        start, count = 0, 1
+        while start < len(groups):
+            smaller_set = kept - _union(groups[start : start + count])
+            if self._passes_with(smaller_set):
+                kept, start, count = smaller_set, start + count, 2 * count
+            elif count > 1:
+                count = 1
+            else:
+                start += 1
+        return kept
 
-    def _weigh_groups(self) -> None:
+    def _exchange(self) -> bool:
         """
-        Measure the effect of each part of a deep model on its outputs, rank the layers by it, and
-        search again. If many small errors add up, the effect of a layer depends on its position.
+        Return whether a smaller set passes, of those whose expected excess is small enough. Each
+        trial corrects the expectation.
         """
-        if len(self._smallest_passing()) < _MANY_KEPT or len(self.hints.candidates) <= _FEW:
-            return
-        order = self.hints.candidates
-        size = -(-len(order) // _GROUPS)
-        for start in range(0, len(order), size):
-            part = order[start : start + size]
-            excess = self.excess(self.trials(self._everything - set(part)))
-            total = math.hypot(*(self._losses[path] for path in part))
-            for path in part:
-                share = self._losses[path] / total if 0 < total < math.inf else len(part) ** -0.5
-                self._losses[path] = excess * share
-        self._keep_most_lossy()
+        size = len(self._smallest_passing()) - 1
+        for _ in range(_MISSES):
+            self._losses = self._fitted_losses()
+            kept = self._most_promising(size)
+            if kept is None or self._expected_excess(kept) > _LIKELY:
+                break
+            if self._passes_with(kept):
+                return True
+        return False
 
-    def _minimize(self) -> None:
-        """Try smaller sets, if there are few candidates."""
-        order = self.hints.candidates
-        if len(order) > _FEW:
-            return
-        excess_by_layer = {
-            path: self.excess(self.trials(self._everything - {path})) for path in order
+    def _most_promising(self, size: int) -> Kept | None:
+        """
+        Return the set of this size with the lowest expected excess that is not known to fail; None
+        if there is none among the sets of the layers with the largest losses.
+        """
+        ranked = sorted(self.hints.candidates, key=lambda path: -self._losses[path])
+        sets = map(frozenset, itertools.combinations(ranked[: size + _SPARE], size))
+        return min(
+            (kept for kept in sets if not self._is_known_to_fail(kept)),
+            key=lambda kept: (self._expected_excess(kept), self._places(kept)),
+            default=None,
+        )
+
+    def _expected_excess(self, kept: Kept) -> float:
+        return math.hypot(*(loss for path, loss in self._losses.items() if path not in kept))
+
+    def _fitted_losses(self) -> Mapping[str, float]:
+        """
+        Return the losses, scaled so that the root of the sum of squares of the layers that a trial
+        converts is its excess, in all trials as far as possible (multiplicative algebraic
+        reconstruction: Gordon, Bender and Herman, Journal of Theoretical Biology 29, 1970).
+        """
+        finite = [loss for loss in self._losses.values() if 0 < loss < math.inf]
+        least, most = (min(finite), max(finite)) if finite else (1.0, 1.0)
+        losses = {
+            path: min(max(loss, least), _INFINITE * most) for path, loss in self._losses.items()
         }
-        self._losses.update(excess_by_layer)
-        needed = frozenset(path for path in order if excess_by_layer[path] > 1)
-        before, was_cut = None, False
-        while before != self._smallest_passing() and not was_cut:
-            before = self._smallest_passing()
-            for misses, (kept, expected) in enumerate(
-                self._untried_sets(needed, len(before) - 1, excess_by_layer)
-            ):
-                was_cut = expected > _HOPELESS or misses == _MISSES
-                if was_cut or self._passes_with(kept):
-                    break
-        self._shrink()
-        self.is_minimum = not was_cut
-
-    def _untried_sets(
-        self, needed: Kept, size: int, excess_by_layer: Mapping[str, float]
-    ) -> Iterator[tuple[Kept, float]]:
-        """
-        Yield the sets of a size that may pass and were not tried, the most promising first.
-
-        A set has the needed layers and some other candidates. Its expected excess adds up that of
-        the candidates that it converts, each measured separately, like independent errors.
-
-        :param excess_by_layer: the excess if only this candidate is converted
-        """
-        others = [path for path in self.hints.candidates if path not in needed]
-        if size < len(needed):
-            return
-        sets = [
-            needed | frozenset(added_layers)
-            for added_layers in itertools.combinations(others, size - len(needed))
-        ]
-        expected = {
-            kept: math.hypot(*(excess_by_layer[path] for path in others if path not in kept))
-            for kept in sets
-        }
-        for kept in sorted(
-            sets, key=lambda layer_set: (expected[layer_set], self._places(layer_set))
-        ):
-            if not self._is_known_to_fail(kept):
-                yield kept, expected[kept]
+        for _ in range(_ROUNDS):
+            for trial in self.trials.made:
+                converted = [path for path in losses if path not in trial.kept]
+                expected = math.hypot(*(losses[path] for path in converted))
+                excess = max(self.excess(trial), _LEAST_EXCESS)
+                if converted and (math.isfinite(excess) or expected < _LIKELY):
+                    factor = min(excess, _INFINITE) / expected
+                    losses.update((path, losses[path] * factor) for path in converted)
+        return losses
 
     def _is_known_to_fail(self, kept: Kept) -> bool:
         """Return whether this set, or a larger set that contains it, was tried and failed."""
@@ -408,17 +375,9 @@ class Search:
                 remaining -= part
         return sorted(groups, key=self._places)
 
-    def _by_need(self, kept: Kept) -> list[str]:
-        """Return the layers of a set, the least needed first."""
-        return sorted(kept, key=lambda path: self._need(frozenset({path})))
-
     def _need(self, group: Kept) -> tuple[float, ...]:
         """Return the sort key of a group. The group with the lowest loss is converted first."""
-        return (self._loss(group), *self._places(group))
-
-    def _loss(self, group: Kept) -> float:
-        """Return the largest loss of the layers in a group."""
-        return max((self._losses[path] for path in group), default=0.0)
+        return (_loss(self._losses, group), *self._places(group))
 
     def _places(self, kept: Kept) -> tuple[int, ...]:
         """Return the positions of layers in the model, as a sort key."""
@@ -427,3 +386,8 @@ class Search:
 
 def _union(groups: Sequence[frozenset[str]]) -> frozenset[str]:
     return frozenset().union(*groups)
+
+
+def _loss(losses: Mapping[str, float], group: Kept) -> float:
+    """Return the largest loss of the layers in a group."""
+    return max((losses.get(path, 0.0) for path in group), default=0.0)

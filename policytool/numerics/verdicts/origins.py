@@ -411,3 +411,19 @@ def call_loss(call: LayerCall) -> float:
         *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),
         0.0,
     )
+
+
+def call_effect(call: LayerCall) -> float:
+    """
+    Return the effect of the error of a call on the outputs of the model, by their sensitivity to
+    it; infinity for NaN or infinity, and 0 if it was not measured.
+    """
+    return max(
+        (
+            error if math.isinf(error) else error * output.sensitivity
+            for output in call.outputs
+            if output.sensitivity is not None
+            for error in [_error(output.isolated)]
+        ),
+        default=0.0,
+    )

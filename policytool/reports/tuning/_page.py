@@ -543,7 +543,7 @@ def advice(tunings: Tunings, tuning: Tuning) -> Iterator[str]:
 def _tolerance_advice(tuning: Tuning, trial: Trial | None) -> Iterator[str]:
     """Yield the tolerance that a set meets, if only the errors of whole outputs are too large."""
     allowed = allowed_error(tuning.objective)
-    if trial is None or trial.error is None or allowed is None:
+    if trial is None or trial.error is None or allowed is None or largest_excess(trial) <= 1:
         return
     if math.isclose(largest_excess(trial) * allowed, trial.error, rel_tol=_ROUNDING):
         yield (

@@ -198,7 +198,7 @@ def verdict(tuning: Tuning) -> Verdict:
     """Return the first sentence of the page."""
     tone = Tone.GOOD if tuning.passed else Tone.BAD
     parts = [Sentence(text=_outcome(tuning), tone=tone)]
-    if tuning.passed and tuning.kept and tuning.ending in _EARLY:
+    if (tuning.passed or not tuning.converted) and tuning.kept and tuning.ending in _EARLY:
         parts.append(Sentence(text=_EARLY[tuning.ending], tone=Tone.CAUTION))
     return Verdict(parts=tuple(parts), subject=tuning.reference.path)
 
@@ -226,6 +226,11 @@ def _outcome(tuning: Tuning) -> str:
 def _best_set_words(tuning: Tuning, best: Trial) -> str:
     results = "; ".join(reached_parts(tuning, best))
     count, total = len(best.kept), len(tuning.layers)
+    verb = "stays" if count == 1 else "stay"
+    if count == total:
+        return (
+            f"{count:,} of {many(total, 'layer')} {verb} in float32, so there is nothing to convert"
+        )
     if not tuning.passed:
         return (
             f"the set that was found, {count:,} of {many(total, 'layer')} in float32, does not "
@@ -233,7 +238,6 @@ def _best_set_words(tuning: Tuning, best: Trial) -> str:
         )
     if not count:
         return f"no layer has to stay in float32: {results}"
-    verb = "stays" if count == 1 else "stay"
     return f"{count:,} of {many(total, 'layer')} {verb} in float32: {results}"
 
 

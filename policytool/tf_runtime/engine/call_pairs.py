@@ -187,7 +187,7 @@ class Diagnosis:
 
     def record_outputs(self, row: Row, number: int) -> None:
         """Record the outputs of a row's call."""
-        tensors = self._comparisons.tensors(row.candidate.outputs)
+        tensors = self._computed(self._comparisons.tensors(row.candidate.outputs))
         self._comparisons.hold(*tensors)
         for tensor in tensors:
             self._rows.setdefault(self._key(tensor), number)
@@ -202,6 +202,10 @@ class Diagnosis:
             trace.rounding = self._comparisons.each(row.reference.outputs, rounded)
             trace.own = self._comparisons.each(rounded, isolated)
 
+    def _computed(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return the tensors without constants, which are not traced."""
+        return [tensor for tensor in tensors if not self.library.traces or _is_traced(tensor)]
+
     def _key(self, tensor: Any) -> Any:
         return tensor.name if self.library.traces else id(tensor)
 
@@ -212,7 +216,7 @@ class Diagnosis:
         """
         row_numbers: set[int] = set()
         visited: set[Any] = set()
-        pending = list(tensors)
+        pending = self._computed(tensors)
         while pending:
             tensor = pending.pop()
             number = self._rows.get(self._key(tensor))
@@ -224,6 +228,11 @@ class Diagnosis:
                 visited.add(tensor.op)
                 pending += tensor.op.inputs
         return sorted(row_numbers)
+
+
+def _is_traced(tensor: Any) -> bool:
+    """Return whether a tensor is the result of an operation, and not a constant of the model."""
+    return hasattr(tensor, "op")
 
 
 @dataclass(eq=False)

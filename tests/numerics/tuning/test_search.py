@@ -158,8 +158,10 @@ def hints(draw: st.DrawFn, model: Model) -> dict[str, Any]:
     """Draw a possible diagnosis of a model, correct or wrong."""
     some = st.frozensets(st.sampled_from(model.layers))
     return {
-        "losses": {path: draw(MAGNITUDES) for path in model.layers},
-        "proposals": tuple(draw(st.lists(some, max_size=3))),
+        "rankings": tuple(
+            {path: draw(MAGNITUDES) for path in model.layers}
+            for _ in range(draw(st.integers(0, 2)))
+        ),
         "groups": tuple(item for item in draw(st.lists(some, max_size=2)) if len(item) > 1),
     }
 
@@ -248,7 +250,7 @@ def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
     """Layers with large errors are found if the diagnosis ranks them first."""
     model = planted(20, weak, error)
     losses = {path: error if int(path[1:]) in weak else 0.001 for path in model.layers}
-    result = searched(model, losses=losses)
+    result = searched(model, rankings=(losses,))
     assert set(result.kept or ()) == {f"l{place}" for place in weak}
     assert result.ending is Ending.MINIMAL
     assert len(result.runs) <= 4 + 3 * len(weak)
@@ -353,7 +355,7 @@ def smallest_share(draw: Callable[[np.random.Generator], Model], count: int) -> 
             path: float(np.linalg.norm(model.errors[path]) * factor)
             for path, factor in zip(model.layers, noise, strict=True)
         }
-        kept = searched(model, losses=losses).kept
+        kept = searched(model, rankings=(losses,)).kept
         found += kept is not None and len(kept) == model.smallest()
     return found / count
 
@@ -373,13 +375,12 @@ def test_small_models_get_the_smallest_set_nearly_always() -> None:
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
-def test_first_or_last_layers_are_tried_early(*, is_reversed: bool) -> None:
-    """The search tries these layers even with small expected errors and few trials left."""
+def test_better_of_two_rankings_is_used(*, is_reversed: bool) -> None:
+    """A ranking that is wrong costs few trials."""
     errors = [0.5] * 20 + [0.001] * 180
-    model = Model(errors=named(errors[::-1] if is_reversed else errors))
-    losses = {
-        path: float(-place if is_reversed else place) for place, path in enumerate(model.layers)
-    }
-    result = searched(model, trials=60, losses=losses)
+    model = Model(errors=named(errors))
+    wrong = {path: float(place) for place, path in enumerate(model.layers)}
+    rankings = [wrong, {path: -loss for path, loss in wrong.items()}]
+    result = searched(model, trials=60, rankings=rankings[::-1] if is_reversed else rankings)
     assert result.kept is not None
     assert len(result.kept) <= 20
