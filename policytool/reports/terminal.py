@@ -333,9 +333,9 @@ def _verdict(verdict: Verdict, view: View) -> list[str]:
         for position, piece in enumerate(pieces(word, view.width - _HANGING)):
             if lines[-1] and (position or used + 1 + width_of(piece) > view.width):
                 lines.append([])
-                used = _HANGING - 1
+                used = _HANGING
+            used += bool(lines[-1]) + width_of(piece)
             lines[-1].append((piece, tone))
-            used += width_of(piece) + bool(used)
     return [
         " " * (_HANGING if number else 0) + _paint_words(line, view)
         for number, line in enumerate(lines)
