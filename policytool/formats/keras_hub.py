@@ -84,11 +84,11 @@ def read(probe: Probe) -> Document:
     from policytool.formats.keras_archive import read as _keras
 
     observations: list[Observation] = []
-    texts: dict[str, bytes] = {
-        name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
-        for name in (CONFIG, METADATA, TASK)
-        if name in probe.names and not _check_inside(probe, name)
-    }
+    texts: dict[str, bytes] = {}
+    for name in (CONFIG, METADATA, TASK):
+        if name in probe.names:
+            _check_inside(probe, name)
+            texts[name] = probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
     parts = _keras.read_parts(probe, texts, observations)
     weights: dict[str, Contents] = {}
     for path in _weights_paths(probe, observations):
@@ -102,9 +102,9 @@ def read(probe: Probe) -> Document:
     return replace(document, format=FORMAT.document_format, config_file=CONFIG)
 
 
-def _check_inside(probe: Probe, name: str) -> bool:
+def _check_inside(probe: Probe, name: str) -> None:
     """
-    Return False for a file in the directory.
+    Check that a file is in the directory.
 
     :raises ModelFileError: if it is a link to a path outside the directory.
     """
@@ -114,7 +114,6 @@ def _check_inside(probe: Probe, name: str) -> bool:
             f"contains {name}, a link to a path outside the preset that was not followed; "
             "replace the link with the file",
         )
-    return False
 
 
 def _weights_paths(probe: Probe, observations: list[Observation]) -> Iterator[AnyPath]:
