@@ -67,8 +67,8 @@ def formats_page() -> str:
         (
             "`from_preset` of KerasHub 0.22 and later replaces the stored policy by the global "
             "policy. A policy map of quantized layers is kept only by tasks with a `task.json`, "
-            "and if it is passed as `dtype`; the backbone alone fails to load. `migrate --to` "
-            "changes the policy in `config.json` and `task.json`, and no weights."
+            "and if it is passed as `dtype`; a backbone without a task fails to load. "
+            "`migrate --to` changes the policy in `config.json` and `task.json`, and no weights."
         ),
         "",
         (

@@ -529,6 +529,8 @@ def test_wrong_arguments_in_python(arguments: dict[str, object], words: str) -> 
 
 
 def test_audit_function_rejects_files_and_directories_that_are_not_models() -> None:
-    """A file or directory that is not a model is an error, even if it contains models."""
+    """A directory with several models is an error; one with a single model stands for it."""
+    assert policytool.audit("old").findings
+    shutil.copy(OLD, "old/b.h5")
     with pytest.raises(ModelFileError, match="specify one model"):
         policytool.audit("old")

@@ -76,6 +76,7 @@ def options() -> Iterator[tuple[str, str, str]]:
         for option in command.params:
             if isinstance(option, click.Option) and option.name not in {
                 "config",
+                "model",
                 "show_settings",
                 "verbose",
                 "require_separator",

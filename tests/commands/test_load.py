@@ -204,12 +204,16 @@ def test_limit_is_named_without_an_option(
         policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.h5")
 
 
-def test_directory_with_a_model_names_the_file(use_keras: Callable[..., RecordingKeras]) -> None:
+def test_directory_with_one_model_stands_for_it(use_keras: Callable[..., RecordingKeras]) -> None:
     """A directory of TensorFlow.js contains model.json, after a file that is not a model."""
-    use_keras()
+    keras = use_keras()
     folder = FIXTURES / "tfjs4.22" / "default_float32"
-    with pytest.raises(ModelFileError, match=r"specify one model in it, such as .*/model\.json$"):
-        policytool.load(folder)
+    assert policytool.load(folder) == MODEL
+    in_folder, keras.policies = keras.policies, []
+    assert policytool.load(folder / "model.json") == MODEL
+    assert keras.policies == in_folder
+    with pytest.raises(ModelFileError, match="specify one model in it, such as "):
+        policytool.load(folder.parent)
 
 
 def test_weights_of_another_model_name_the_layer(use_keras: Callable[..., RecordingKeras]) -> None:

@@ -101,7 +101,9 @@ def test_job_allocates_at_most_its_limit() -> None:
     code = (
         "from policytool.tf_runtime.predict import memory_bounded\n"
         "from types import SimpleNamespace as N\n"
-        "import resource; tf = N(config=N(list_logical_devices=lambda: []))\n"
+        "import resource\n"
+        "none = lambda kind: []\n"
+        "tf = N(config=N(list_logical_devices=none, get_visible_devices=none))\n"
         "before = resource.getrlimit(resource.RLIMIT_DATA)\n"
         "with memory_bounded({'bytes': 2**27, 'most': 2**40}, tf):\n"
         "    small = bytearray(2**26)\n"

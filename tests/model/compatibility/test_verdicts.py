@@ -62,6 +62,9 @@ given.
 
 STUCK: Final = "circular dependency between layers"
 
+PRESET: Final = "KerasHub presets need Keras 3"
+"""Presets are written by their tests (tests/formats/keras_hub)."""
+
 INCOMPLETE: Final = (
     "Keras 3.0 reads the training configuration even with compile=False, and that of the file is "
     "incomplete"
@@ -343,6 +346,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         MASKS,
         DISCRETIZED,
         STUCK,
+        PRESET,
         LISTED,
         NETWORK,
         NUMBERS,
