@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policytool.numerics.environments import release_of
 from policytool.numerics.tensorflow_run import TensorFlowTools
-from policytool.numerics.workers import AUTO_BACKEND, Interpreter, accepted_backends
+from policytool.numerics.workers import AUTO_BACKEND, Interpreter
 from policytool.support import limits
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def _interpreter(
     return Interpreter(
         python=release_of(python) or python,
         is_for_both=is_for_both,
-        backends=accepted_backends(backend, os.environ),
+        backend=backend,
         memory_limit=limits.TENSORFLOW_BYTES.user_value,
         timeout=limits.TENSORFLOW_SECONDS.user_value,
     )

@@ -208,8 +208,8 @@ class Interpreter:
     memory_limit: int | None = None
     """Maximum memory of the child in bytes; None for no limit."""
 
-    backends: tuple[str, ...] = tuple(BACKENDS)
-    """The possible backends of Keras 3; the first that is installed runs the models."""
+    backend: str = AUTO_BACKEND
+    """The backend of Keras 3; ``auto`` reads the settings of Keras when a job runs."""
 
     timeout: float | None = None
     """Maximum time of a job in seconds; None for no limit."""
@@ -318,7 +318,7 @@ class Worker:
 
         :raises WorkerError: if the user chose another backend.
         """
-        accepted = self._interpreter.backends
+        accepted = accepted_backends(self._interpreter.backend, os.environ)
         sides = (job, job.get("reference"), job.get("candidate"))
         families = {side.get("family") for side in sides if isinstance(side, Mapping)}
         if KERAS2 not in families:
