@@ -15,6 +15,7 @@ from policytool.formats.keras_hub import LEFT_OVER, MISSING
 from policytool.model import presets
 from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
+from tests.contracts.mutations import damaged
 from tests.helpers.presets import (
     INDEX,
     WEIGHTS,
@@ -41,8 +42,23 @@ class TestKerasHub(FormatContract):
     package = "keras_hub"
     document_format = ("keras-hub",)
     samples = (write_recorded(Path(_HOME.name) / "bert", "Bert", "int8"),)
-    parts = ("config.json", "metadata.json", "model.weights.h5")
+    # libhdf5 never returns from some damaged names in weights files; the command ends it after
+    # call-seconds, but the contract reads in one process without this limit
+    parts = ("config.json", "metadata.json")
     mutations = 60
+
+
+def test_damaged_weights_end_in_a_sentence(tmp_path: Path) -> None:
+    """A truncated weights file, and one in which a text never ends, are errors of the command."""
+    preset = write_recorded(tmp_path / "bert", "Bert", "int8")
+    weights = preset / "model.weights.h5"
+    content = weights.read_bytes()
+    for number, (_, damaged_content) in enumerate(damaged(content, 1, 6)):
+        if number % 6 == 5:
+            weights.write_bytes(damaged_content)
+            ended = run("inspect", preset, "--limit", "call-seconds=2")
+            assert ended.code in {0, 3}, ended.err
+            assert ended.err.count("\n") == (1 if ended.code else 0), ended.err
 
 
 def policy_map(*paths: str, mode: str = "int8") -> dict[str, Any]:
