@@ -378,7 +378,7 @@ def depends_on_global_policy(case: RuleInput, _options: AuditOptions) -> Iterato
         layer
         for layer in case.model.layers
         if layer.source is Source.GLOBAL
-        and case.model.format != keras_hub.FORMAT.document_format
+        and not presets.is_preset(case.document)
         and any(dtypes.is_float(variable.dtype) for variable in layer.variables)
     ]
     if layers:

@@ -231,7 +231,7 @@ def _fallback_advice(case: RuleInput, cause: Cause) -> str:
 
 
 def _rebuild_advice(case: RuleInput) -> str:
-    """Return advice on a failure that nobody can fix in the file."""
+    """Return advice on a model that no command can repair."""
     return _BUILD if all(verdict.reason is not None for verdict in case.model.loaders) else _REBUILD
 
 
