@@ -15,7 +15,6 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -336,7 +335,7 @@ def main() -> None:
     """Answer every case under both policies, and a few that are refused."""
     scratch, results, *paths = sys.argv[1:]
     cases = {**made(Path(scratch)), **{path: Path(path) for path in paths}}
-    library = SimpleNamespace(tf=tf, family="keras2")
+    library = runtime("library").Library("keras2")
     found: dict[str, Any] = {}
     for name, path in cases.items():
         inputs_for = (
