@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool import rules
 from policytool.cli import completion, fleets, messages, options, settings
@@ -271,8 +272,7 @@ def command(
     return _finish(run, tally_of(audit.audited, passing), audit.passed_over, failure)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True, kw_only=True):
     """The models of an audit, the options of the checks, and the suppressions."""
 
     fleet: Fleet[Input]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
 from policytool.cli import completion
 from policytool.commands.arguments.declaration import DeclaredOption, Kind, Option
@@ -74,8 +74,7 @@ class Inputs(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8
         return completion.files(ctx, param, incomplete)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReportFile:
+class ReportFile(Struct, frozen=True, kw_only=True):
     """One further report: its format, and where it goes."""
 
     format: str
@@ -162,8 +161,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3
         return int(match[1]) * self._units[match[2].upper()]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True, kw_only=True):
     """What ``--limit`` says."""
 
     limit: Limit

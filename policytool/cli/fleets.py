@@ -11,9 +11,10 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+
+from msgspec import Struct
 
 from policytool.cli import messages, options
 from policytool.cli.exit_codes import Exit, code_of
@@ -37,8 +38,7 @@ Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fleet(Generic[Item]):
+class Fleet(Struct, Generic[Item], frozen=True, kw_only=True):
     """The models of a run, and the options for processing them."""
 
     command: str

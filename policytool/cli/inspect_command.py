@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from policytool.cli import completion, fleets, messages, options
 from policytool.cli.arguments import InspectCommandLine

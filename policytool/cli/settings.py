@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 
 from policytool.cli import messages
 from policytool.cli.declared_options import CommandLineOption, DeclaredClickOption
@@ -51,8 +51,7 @@ the same as in tomllib.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SettingsFile:
+class SettingsFile(Struct, frozen=True, kw_only=True):
     """A settings file and its values."""
 
     path: Path

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool import rules
 from policytool.commands.batch.task import Task
@@ -32,8 +35,7 @@ if TYPE_CHECKING:
     from policytool.rules.selection.suppressions import Suppression, Suppressions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Audit:
+class Audit(Struct, frozen=True, kw_only=True):
     """The result of a call."""
 
     audited: Sequence[Audited]

@@ -6,9 +6,10 @@ are relative to the working directory.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from policytool.formats.discovery import display_path
 from policytool.rules.selection import baselines

@@ -8,8 +8,9 @@ float32.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.commands import check_recordings, check_run, check_trials, tensorflow
 from policytool.commands.check_run import measure

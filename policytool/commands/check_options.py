@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.migration.planning.options import (
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.task_metric import MetricOptions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckOptions:
+class CheckOptions(Struct, frozen=True, kw_only=True):
     """The options of a check."""
 
     candidate: Options = field(default_factory=Options)

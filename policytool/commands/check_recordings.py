@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from policytool.commands import check_run
 from policytool.numerics import check_sides, recordings

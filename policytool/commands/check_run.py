@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.migration.planning.options import Options, Outputs
 from policytool.model import custom_classes, untrusted_code
@@ -176,8 +178,7 @@ NO_CODE: Final = frozenset(
 LOST: Final = "could not be checked: the worker process {how}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredCheck:
+class MeasuredCheck(Struct, frozen=True, kw_only=True):
     """A check, and its candidate before and after its policies were changed."""
 
     check: Check

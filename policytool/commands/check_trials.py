@@ -9,8 +9,10 @@ it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.numerics.check_results.verdicts import Advice
 from policytool.numerics.verdicts import origins
@@ -50,16 +52,14 @@ trials compare layers in more rows than the check.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """The limits for the trials of a check: their number, and the seconds until the last starts."""
 
     trials: int
     seconds: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True, kw_only=True):
     """Another policy to try, if the policy of the check does not suit the model."""
 
     policy: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from codecs import BOM_UTF8
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats import SUFFIXES, format_detection, tfjs
 from policytool.formats.discovery import display_path
@@ -33,8 +34,7 @@ _SUFFIXES: Final = {**SUFFIXES, TFJS: ()}
 """The suffixes of converted models: a new model for TensorFlow.js is a directory."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Destination:
+class Destination(Struct, frozen=True, kw_only=True):
     """The options that determine the outputs."""
 
     output: AnyPath | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from policytool import comparison as comparing
 from policytool.commands.batch.isolation import failure_from, run_isolated
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DiffOutcome:
+class DiffOutcome(Struct, frozen=True, kw_only=True):
     """The result of a call: a comparison, or the failures to read the models."""
 
     comparison: Comparison | None = None
@@ -99,8 +99,7 @@ def inputs(*paths: str) -> list[Input]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Read:
+class _Read(Struct, frozen=True, kw_only=True):
     """A model to compare, with its path."""
 
     path: AnyPath

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.model.model import Outcome, verdict_of
 from policytool.releases.releases import KERAS3, loaders_of, release_name

@@ -8,8 +8,10 @@ A model is read once for the first audit and the plan, and again after it was wr
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.commands import audit as auditing
 from policytool.commands import migrate
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FixOptions:
+class FixOptions(Struct, frozen=True, kw_only=True):
     """The options of ``--fix``."""
 
     unsafe: bool = False
@@ -57,8 +58,7 @@ class FixOptions:
     """The releases that must still load a fixed model."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FixRequest:
+class FixRequest(Struct, frozen=True, kw_only=True):
     """The options for each model."""
 
     options: FixOptions
@@ -67,8 +67,7 @@ class FixRequest:
     """The suppressions. Suppressed findings are not fixed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FixAttempt:
+class FixAttempt(Struct, frozen=True, kw_only=True):
     """The result of fixing a model."""
 
     audited: Audited

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct, field
 
 from policytool.commands.batch.task import Caching, Task
 from policytool.formats import Probe, discovery, format_detection
@@ -60,8 +61,7 @@ LOST: Final = frozenset({"worker-crashed", "worker-timeout"})
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """A path that could not be read."""
 
     path: str
@@ -71,8 +71,7 @@ class Failure:
     """Further information that ``-v`` shows, such as the traceback of a library."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True, kw_only=True):
     """The result of a call."""
 
     models: Sequence[Model]
@@ -81,8 +80,7 @@ class Inspection:
     """The number of skipped files from directories and globs that are not models."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """The layers to show. Totals always include all layers."""
 
     layer: str | None = None
@@ -253,8 +251,7 @@ def check_selection(
         yield result
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SuggestedFix:
+class SuggestedFix(Struct, frozen=True, kw_only=True):
     """The command that ``audit`` prints for a model, or why it could not be planned."""
 
     arguments: tuple[str, ...] | None = None
@@ -267,8 +264,7 @@ class SuggestedFix:
     """Why no command was planned, such as a limit that was exceeded; None if there is one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FittingArchitectures:
+class FittingArchitectures(Struct, frozen=True, kw_only=True):
     """The architectures next to weights that the weights fit."""
 
     names: tuple[str, ...]
@@ -281,8 +277,7 @@ class FittingArchitectures:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportSummary:
+class ExportSummary(Struct, frozen=True, kw_only=True):
     """Whether Keras exports a model to a format."""
 
     exporter: str
@@ -296,8 +291,7 @@ class ExportSummary:
     """The dtypes of the weights in the exported file."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelExtras:
+class ModelExtras(Struct, frozen=True, kw_only=True):
     """What reports show in addition to a model, which is read from more than its config."""
 
     fix: SuggestedFix | None = None
@@ -310,8 +304,7 @@ class ModelExtras:
     """Empty if the newest Keras fails to load the model."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SelectedInspection:
+class SelectedInspection(Struct, frozen=True, kw_only=True):
     """An inspection, and for each of its models the layers to show."""
 
     inspection: Inspection

@@ -10,9 +10,10 @@ import importlib.util
 import json
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from policytool.commands import migration_preview
 from policytool.commands.destinations import Destination
@@ -42,8 +43,7 @@ _LEGACY: Final = "TF_USE_LEGACY_KERAS"
 """The environment variable with which TensorFlow 2.16 and later use tf_keras."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstalledKeras:
+class InstalledKeras(Struct, frozen=True, kw_only=True):
     """The Keras of this interpreter."""
 
     module: Any

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from policytool.commands.batch.task import MOST, Shard
 from policytool.formats.discovery import display_path
 from policytool.support import limits
@@ -47,8 +49,7 @@ runs have these codes.
 _WITHOUT_MODELS: Final = (0, 4)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardReport:
+class ShardReport(Struct, frozen=True, kw_only=True):
     """The report of a shard: its path, and the content of its first and last lines."""
 
     path: Path

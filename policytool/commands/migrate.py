@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003  # TASK evaluates annotations
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import failure_from
@@ -66,8 +68,7 @@ class Status(StrEnum):
     """The predictions differ by more than the tolerance, and nothing was written."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True, kw_only=True):
     """The plan for a file, and its outcome."""
 
     plan: Plan
@@ -98,8 +99,7 @@ Result = Migration | Failure | None
 """The result of an input; None for a discovered file that is not a model or has only weights."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MigrateRequest:
+class MigrateRequest(Struct, frozen=True, kw_only=True):
     """The options for each file."""
 
     options: Options
@@ -203,8 +203,7 @@ LOST: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """A plan, with the inputs that are needed to apply it."""
 
     plan: Plan

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.commands import inspect, remote_migration, saved_plans, tensorflow
 from policytool.commands.arguments.declaration import as_path, as_texts

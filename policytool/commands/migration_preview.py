@@ -7,9 +7,11 @@ It writes no file and starts no process. ``audit`` and ``inspect`` use only this
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policytool.commands.destinations import (
     check_separate_target,
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
 _NOT_MIGRATABLE: Final = "not-migratable"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True, kw_only=True):
     """A plan, with its output and the effects of its casts on values."""
 
     plan: Plan

@@ -8,9 +8,11 @@ casts are read, and nothing is written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool import rules
 from policytool.commands import migration_preview
@@ -78,8 +80,7 @@ _LOADING: Final = frozenset(
 _ARCHIVE: Final = "keras"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Attempt:
+class _Attempt(Struct, frozen=True, kw_only=True):
     """A call of ``migrate`` to try."""
 
     target: str | None = None
@@ -138,8 +139,7 @@ class _Attempt:
         return tuple(dict.fromkeys(pairs))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True, kw_only=True):
     """The outcome of an attempt, according to its plan."""
 
     attempt: _Attempt

@@ -9,9 +9,10 @@ uploaded after the local output was written and verified.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec.structs import replace
 
 from policytool.commands import migrate
 from policytool.commands.batch.isolation import failure_from

@@ -8,8 +8,10 @@ the plan, so a plan for a different or a changed file has no effect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.commands.batch.isolation import failure_from
 from policytool.commands.batch.task import WRITE_GRACE, Task
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedPlan:
+class SavedPlan(Struct, frozen=True, kw_only=True):
     """A plan, and the file to apply it to."""
 
     plan: Plan
@@ -53,8 +54,7 @@ class SavedPlan:
         return self.shown or str(self.path)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SavedPlanRequest:
+class SavedPlanRequest(Struct, frozen=True, kw_only=True):
     """The options for each plan."""
 
     destination: Destination

@@ -9,9 +9,10 @@ as ``inspect`` does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.batch.task import Task
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InspectedModel:
+class InspectedModel(Struct, frozen=True, kw_only=True):
     """A model, and what the report shows in addition."""
 
     model: Model

@@ -9,8 +9,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
 
 from policytool.commands.batch.task import Task
 from policytool.commands.inspect import CACHING, Failure, failure_of, separate_failures
@@ -51,8 +52,7 @@ OTHER: Final = "other"
 """The name for the total of all others, which no policy or dtype has."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SummaryRequest:
+class SummaryRequest(Struct, frozen=True, kw_only=True):
     """The options of a summary."""
 
     every_release: bool = False
@@ -64,8 +64,7 @@ class SummaryRequest:
         return LOADERS if self.every_release else CURRENT
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseOutcome:
+class ReleaseOutcome(Struct, frozen=True, kw_only=True):
     """Whether one release loads one model, and the reason if it may not."""
 
     release: str
@@ -76,8 +75,7 @@ class ReleaseOutcome:
     reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelRecord:
+class ModelRecord(Struct, frozen=True, kw_only=True):
     """The values of a model that a summary counts."""
 
     path: str
@@ -100,8 +98,7 @@ class ModelRecord:
         return sum(self.stored.values())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyCount:
+class PolicyCount(Struct, frozen=True, kw_only=True):
     """The numbers of models and layers that have a policy."""
 
     policy: str | None
@@ -111,8 +108,7 @@ class PolicyCount:
     layers: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReasonCount:
+class ReasonCount(Struct, frozen=True, kw_only=True):
     """The number of models with a reason why a release may not load them; a model has only one."""
 
     loading: Outcome
@@ -123,8 +119,7 @@ class ReasonCount:
     models: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseCount:
+class ReleaseCount(Struct, frozen=True, kw_only=True):
     """The number of models for each outcome of a release."""
 
     release: str
@@ -138,8 +133,7 @@ class ReleaseCount:
     """The reasons for the incompatible and unknown models, most frequent first."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Saving:
+class Saving(Struct, frozen=True, kw_only=True):
     """The bytes that another policy would save."""
 
     policy: str
@@ -149,8 +143,7 @@ class Saving:
     bytes: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FleetSummary:
+class FleetSummary(Struct, frozen=True, kw_only=True):
     """
     The summary of many models. Counts are in descending order, and equal counts are sorted by name.
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.commands import migrate, tensorflow, tune_run
 from policytool.commands.check_run import measure

@@ -13,9 +13,11 @@ import os
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.check_options import CheckOptions
@@ -274,8 +276,7 @@ _SEARCH: Final = codec.reader(Mapping[str, str])
 _TRIALS: Final = codec.reader(tuple[Trial, ...])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """The file with the trials of a search."""
 
     path: Path
@@ -398,8 +399,7 @@ def _digest(paths: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuneOptions:
+class TuneOptions(Struct, frozen=True, kw_only=True):
     """The options of a search."""
 
     candidate: Options

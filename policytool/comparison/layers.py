@@ -8,8 +8,10 @@ determine the number of dimensions of the input.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from policytool.comparison import normalization
 from policytool.comparison.result import Aspect, Pairing, ValueChange
@@ -74,8 +76,7 @@ def _input_ranks(loaded: LoadedModel) -> Mapping[int, int | None]:
     return {site: ranks.pop() if len(ranks) == 1 else None for site, ranks in inputs.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranks:
+class _Ranks(Struct, frozen=True):
     """The transfer function for ranks in the graph of a model."""
 
     loaded: LoadedModel
@@ -346,7 +347,7 @@ def _policy(layer_a: Layer, layer_b: Layer, *, implicit: bool) -> Iterator[Value
 def _quantization_pair(a: Quantization | None, b: Quantization | None) -> tuple[Json, Json]:
     """Return two quantizations as JSON, without a history length that one file does not store."""
     values: list[dict[str, Json] | None] = [
-        asdict(side) if side is not None else None for side in (a, b)
+        structs.asdict(side) if side is not None else None for side in (a, b)
     ]
     for side in values:
         if side is not None and (

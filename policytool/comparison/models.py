@@ -8,8 +8,9 @@ says that the part was not compared, and why.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.comparison import layers, variables
 from policytool.comparison.pairing import (

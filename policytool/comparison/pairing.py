@@ -13,6 +13,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from msgspec import Struct
+
 from policytool.comparison.result import Pairing
 from policytool.model import optimizer_config, reading
 from policytool.model.model import Layer, Model, Source
@@ -282,8 +284,7 @@ contain these states.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ComparedLayer:
+class ComparedLayer(Struct, frozen=True, eq=False):
     """A layer of a compared model, by its index."""
 
     subject: ComparedModel

@@ -8,9 +8,10 @@ not a difference, and values that were not read are not reported as equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from policytool.model.model import Variable, Writer
@@ -60,8 +61,7 @@ POLICIES: Final = frozenset(
 """The properties that the policy of a layer determines."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValueChange:
+class ValueChange(Struct, frozen=True, kw_only=True):
     """A value that differs between A and B."""
 
     aspect: Aspect
@@ -123,8 +123,7 @@ class ComparisonVerdict(StrEnum):
     NOT_COMPARED = "not-compared"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ValueComparison:
+class ValueComparison(Struct, frozen=True, kw_only=True):
     """The result of a comparison of stored values."""
 
     verdict: ComparisonVerdict
@@ -148,8 +147,7 @@ class ValueComparison:
     """Why values were not compared, or why they differ although no elements were counted."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariablePair:
+class VariablePair(Struct, frozen=True, kw_only=True):
     """A variable in both models, or in one."""
 
     a: Variable | None
@@ -178,8 +176,7 @@ class VariablePair:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerPair:
+class LayerPair(Struct, frozen=True, kw_only=True):
     """A layer in both models, or in one."""
 
     a: str | None
@@ -230,8 +227,7 @@ class LayerPair:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """A part of the model other than its layers: the optimizer, or one signature."""
 
     name: str
@@ -254,8 +250,7 @@ class Section:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """One of the two models."""
 
     path: str
@@ -264,16 +259,14 @@ class Side:
     writer: Writer
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComparisonNote:
+class ComparisonNote(Struct, frozen=True, kw_only=True):
     """A note about a part that was not compared, and the reason."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """The comparison of two models, including their equal parts."""
 
     a: Side

@@ -8,8 +8,9 @@ Two slots of an optimizer are paired if their weights are paired, even if their 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.comparison import layers
 from policytool.comparison.result import (
@@ -54,8 +55,7 @@ if TYPE_CHECKING:
 UNREAD: Final = "values were not read"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True, kw_only=True):
     """
     The opened values of both models; None for a model that stores no values, or if values are not
     compared.
@@ -215,8 +215,7 @@ _FORMER_DECAY: Final = "schedule_decay"
 """The name of the ``decay`` of Nadam in standalone Keras."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadState:
+class ReadState(Struct, frozen=True, kw_only=True):
     """The optimizer of a file, with its state."""
 
     optimizer: StyledOptimizer

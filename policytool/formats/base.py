@@ -6,10 +6,11 @@ of other files that users specify by mistake, by their first bytes.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final, TypeGuard
+
+from msgspec import Struct
 
 from policytool.formats.document import Observation, Writer
 from policytool.releases import keras_objects
@@ -246,8 +247,7 @@ def foreign_file(head: bytes) -> tuple[str, str]:
     return "foreign", f"has an unrecognized file format; {EXPECTED}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Format:
+class Format(Struct, frozen=True, kw_only=True):
     """
     A file format of models. The module or package of each format declares it as ``FORMAT``.
 

@@ -12,11 +12,11 @@ Files store values as contiguous little-endian bytes, which :func:`arrays_of_chu
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import ml_dtypes
 import numpy as np
+from msgspec.structs import replace
 
 from policytool.formats.document import ValuesError
 from policytool.formats.edits import Counts

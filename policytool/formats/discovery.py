@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import glob
 import os
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.formats import FORMATS
 from policytool.formats.format_detection import document, is_model
@@ -30,8 +31,7 @@ _MAX_CANDIDATES: Final = 100
 """The maximum number of files that are read to name a model in a directory."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Input:
+class Input(Struct, frozen=True, kw_only=True):
     """One path to read."""
 
     path: AnyPath
@@ -140,8 +140,7 @@ def _is_readable(source: Input) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _SearchedDirectories:
+class _SearchedDirectories(Struct, frozen=True):
     """The directories that a search has visited, so that it visits each directory only once."""
 
     by_path: dict[str, str] = field(default_factory=dict)

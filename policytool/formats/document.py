@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec import Struct
+
 from policytool.support.errors import PolicytoolError
 from policytool.support.steps import spend
 from policytool.support.text import jsontext
@@ -36,8 +38,7 @@ _CHARACTERS: Final = 8
 """The number of characters of an address that count as one step."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Address:
+class Address(Struct, frozen=True, kw_only=True):
     """The location of a dtype: a JSON document in the file, and a JSON Pointer in it."""
 
     part: str
@@ -56,8 +57,7 @@ class Address:
         return cls(part=root.part, pointer=pointer)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True, kw_only=True):
     """
     A remark about the file for its reader, such as a link that was not followed or a key that
     occurs twice.
@@ -109,8 +109,7 @@ class Layout(StrEnum):
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True, kw_only=True):
     """A stored variable, without its values."""
 
     path: tuple[str, ...]
@@ -137,8 +136,7 @@ class Tensor:
     """The key in a checkpoint, which may differ from the name."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectNode:
+class ObjectNode(Struct, frozen=True, kw_only=True):
     """
     An object of a SavedModel's object graph: a Keras object, a variable, or a container of them.
     """
@@ -162,8 +160,7 @@ class ObjectNode:
     variable: Tensor | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TracedOp:
+class TracedOp(Struct, frozen=True, kw_only=True):
     """The ops of one kind and one dtype in a saved graph, with their number."""
 
     op: str
@@ -182,8 +179,7 @@ class TracedOp:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphOp:
+class GraphOp(Struct, frozen=True, kw_only=True):
     """Ops of one kind in one scope of a saved graph."""
 
     scope: tuple[str, ...]
@@ -196,8 +192,7 @@ class GraphOp:
     """The float dtypes of the inputs and outputs, by their names in Keras."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True):
     """The ops of one entry point of a saved graph, with calls, loops and branches followed."""
 
     entry: str
@@ -211,8 +206,7 @@ class Trace:
     """The variables that the ops of each scope read, as in :attr:`Tensor.node`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True, kw_only=True):
     """An entry point of a SavedModel; inputs and outputs map argument names to dtype names."""
 
     name: str
@@ -227,8 +221,7 @@ class Signature:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Writer:
+class Writer(Struct, frozen=True, kw_only=True):
     """The versions of the libraries that wrote the file; None if the file does not record them."""
 
     keras: str | None = None
@@ -236,8 +229,7 @@ class Writer:
     backend: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeparateWeights:
+class SeparateWeights(Struct, frozen=True, kw_only=True):
     """The file with the weights of an architecture, which is another file."""
 
     path: AnyPath
@@ -357,7 +349,7 @@ class Document:
     numbered: bool = False
     """Whether all scopes of the graph contain the number of a call (as Keras 3 exports them)."""
 
-    writer: Writer = Writer()
+    writer: Writer = field(default_factory=Writer)
     observations: tuple[Observation, ...] = ()
 
     @property

@@ -8,10 +8,11 @@ stored variable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping  # for the codec
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003  # for the codec
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from policytool.formats.document import (
     Address,  # noqa: TC001  # for the codec
@@ -36,8 +37,7 @@ class EditKind(StrEnum):
     """The storage of a tensor changes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True, kw_only=True):
     """One JSON value that changes."""
 
     kind: EditKind
@@ -50,8 +50,7 @@ class Edit:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cast:
+class Cast(Struct, frozen=True, kw_only=True):
     """One stored tensor that gets another dtype."""
 
     tensor: tuple[str, ...]
@@ -72,8 +71,7 @@ class Cast:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StateSlot:
+class StateSlot(Struct, frozen=True, kw_only=True):
     """One variable of the optimizer's state in a ``.keras`` file, as it will be stored."""
 
     tensor: tuple[str, ...]
@@ -86,8 +84,7 @@ class StateSlot:
     value: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True, kw_only=True):
     """
     The effects of a cast on the values of a tensor. Values that were not finite before the cast are
     not counted as lost.
@@ -124,8 +121,7 @@ Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
 """The effects of casts on the values of each tensor, by its path in the plan."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True, kw_only=True):
     """The options for writing a file."""
 
     overwrite: bool = False
@@ -153,8 +149,7 @@ class WriteOptions:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
+class Written(Struct, frozen=True, kw_only=True):
     """The result of a write."""
 
     target: Path
@@ -171,8 +166,7 @@ class Written:
     counts: Counted = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assembly:
+class Assembly(Struct, frozen=True, kw_only=True):
     """
     Tensors of the source that form one variable: each is reshaped, transposed and flipped, and then
     all are concatenated along the last axis.
@@ -195,8 +189,7 @@ class Assembly:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """
     A stored variable of the new file, and the source of its values: a tensor of the source, or
     :attr:`fill`.
@@ -250,8 +243,7 @@ class Placement:
     """The path of the variable's layer; None for the optimizer's state."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredGroup:
+class StoredGroup(Struct, frozen=True, kw_only=True):
     """
     A group that describes a layer. HDF5 has a group for each layer of the model; ``.keras`` has a
     group for each ``vars``.
@@ -275,8 +267,7 @@ class StoredGroup:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Content:
+class Content(Struct, frozen=True, kw_only=True):
     """The complete content of a new file."""
 
     container: str

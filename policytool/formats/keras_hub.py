@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.formats import sharded_weights
 from policytool.formats.base import HEAD_BYTES, Format, Probe, parse_json
 from policytool.formats.document import Observation, by_number
@@ -138,7 +140,7 @@ def _weights_paths(probe: Probe, observations: list[Observation]) -> Iterator[An
 def _move_below_task(contents: Contents) -> None:
     """Put the layers of the task below a group, without the optimizer, which is not restored."""
     contents.tensors[:] = [
-        replace(tensor, path=(TASK_GROUP, *tensor.path))
+        structs.replace(tensor, path=(TASK_GROUP, *tensor.path))
         for tensor in contents.tensors
         if tensor.path[0] != "optimizer"
     ]
@@ -227,7 +229,7 @@ class _PresetValues:
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         if tensor.path[0] == TASK_GROUP:
-            return self._task.blocks(replace(tensor, path=tensor.path[1:]))
+            return self._task.blocks(structs.replace(tensor, path=tensor.path[1:]))
         return self._backbone.blocks(tensor)
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

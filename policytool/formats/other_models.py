@@ -13,9 +13,10 @@ import mmap
 import re
 import struct
 from collections import Counter
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.releases.dtypes import OF_TENSORFLOW_ENUM
 from policytool.support.errors import ModelFileError
@@ -40,8 +41,7 @@ class _UnknownHeaderError(ValueError):
     """A header that is damaged, or larger than what is read for a message."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OtherModel:
+class OtherModel(Struct, frozen=True, kw_only=True):
     """A format of models that is recognized and not read."""
 
     name: str

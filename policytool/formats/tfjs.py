@@ -16,11 +16,13 @@ import os
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
+
+from msgspec import Struct
 
 from policytool.formats.base import Format, Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import (
@@ -78,8 +80,7 @@ def recognise(probe: Probe) -> bool:
     return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorLocation:
+class TensorLocation(Struct, frozen=True, kw_only=True):
     """The location of a tensor's values."""
 
     tensor: Tensor

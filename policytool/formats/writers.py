@@ -12,6 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from policytool.formats.writing import WriteError, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True, kw_only=True):
     """The changes to a model."""
 
     edits: tuple[Edit, ...] = ()
@@ -179,8 +180,7 @@ def text_change(
     return {"": TextChange(part=part, edits=changes.edits, apply=apply)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Creator:
+class Creator(Struct, frozen=True, kw_only=True):
     """
     The functions that create models in one container format, as a format's ``creator`` returns
     them.

@@ -12,9 +12,12 @@ import os
 import stat
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats.edits import WriteOptions, Written
 from policytool.support.errors import CodedError, ModelFileError, PolicytoolError
@@ -231,8 +234,7 @@ class Companions:
 DraftT = TypeVar("DraftT", atomic.Draft, atomic.DirectoryDraft)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputPlace:
+class OutputPlace(Struct, frozen=True, kw_only=True):
     """The source and the target of a write, with links resolved."""
 
     source: Path
@@ -284,8 +286,7 @@ class OutputPlace:
         return not self.replaces and self.target.parent != self.home
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Output(Generic[DraftT]):
+class Output(Struct, Generic[DraftT], frozen=True, kw_only=True):
     """The functions that fill a draft and compare it after reading it back."""
 
     draft: type[DraftT]

@@ -10,9 +10,11 @@ applied.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
 
 from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC001  # for the codec
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
@@ -35,8 +37,7 @@ class NoteSeverity(StrEnum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
+class Note(Struct, frozen=True, kw_only=True):
     """A note on the plan: lost information, or unchanged parts, and the reason."""
 
     severity: NoteSeverity
@@ -47,8 +48,7 @@ class Note:
     path: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """A layer that ``--to`` does not change, with the reason."""
 
     path: str
@@ -56,8 +56,7 @@ class Kept:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """The reason why a file cannot be migrated, with the layer and a suggestion."""
 
     code: str
@@ -76,8 +75,7 @@ WRAPPER_POLICY: Final = "wrapper-policy"
 """The code of a note: Keras 3 loads the edited file, but computes layers in other dtypes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConversionChange:
+class ConversionChange(Struct, frozen=True, kw_only=True):
     """A difference between the source and the result of a conversion."""
 
     code: str
@@ -96,8 +94,7 @@ class ConversionChange:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conversion:
+class Conversion(Struct, frozen=True, kw_only=True):
     """The conversion of a model for a release that does not load it unchanged."""
 
     target: str
@@ -118,8 +115,7 @@ class Conversion:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """All changes of a migration to one file."""
 
     path: str
@@ -205,7 +201,8 @@ def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]
     tensors = document.tensors
     if tensors is not None and after:
         tensors = tuple(
-            replace(tensor, dtype=after.get(tensor.path, tensor.dtype)) for tensor in tensors
+            structs.replace(tensor, dtype=after.get(tensor.path, tensor.dtype))
+            for tensor in tensors
         )
     return replace(document, parts=parts, tensors=tensors)
 

@@ -7,8 +7,9 @@ Plans use these rules with the new policies of layers, conversions with the poli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.model.calls import Call, Constant, Reference
 from policytool.model.flow import inbound
@@ -47,8 +48,7 @@ _WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _FLOATX: Final = "float32"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CalledClass:
+class CalledClass(Struct, frozen=True, kw_only=True):
     """The parts of a layer, op layer or operation that determine its result dtypes."""
 
     class_name: str

@@ -13,9 +13,10 @@ config of a tensor has its shape and dtype too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
+
+from msgspec import Struct, field
 
 from policytool.releases import keras_objects
 from policytool.releases.keras_objects import snake_case
@@ -52,8 +53,7 @@ UNKNOWN_SHAPE: Final[list[Json]] = [None]
 """The shape of a tensor if the file does not store its shape."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True, kw_only=True):
     """An output of a call of a layer, in the network that contains the reference."""
 
     layer: str
@@ -63,8 +63,7 @@ class Reference:
     output: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True, kw_only=True):
     """A tensor or an array whose values are in the config."""
 
     value: Argument
@@ -76,8 +75,7 @@ class Constant:
     shape: tuple[int | None, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True, kw_only=True):
     """``start:stop:step`` of an index; a separate flag marks an ``Ellipsis``."""
 
     start: Argument = None
@@ -86,23 +84,20 @@ class Slice:
     ellipsis: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dtype:
+class Dtype(Struct, frozen=True, kw_only=True):
     """A dtype as an argument of an op, with the name in Keras."""
 
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """A call of a layer, with all arguments that are not defaults."""
 
     args: tuple[Argument, ...]
     kwargs: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CalledLayer:
+class CalledLayer(Struct, frozen=True, kw_only=True):
     """A layer or operation in the list of a model's layers."""
 
     position: int
@@ -116,8 +111,7 @@ class CalledLayer:
     """In the order of the config."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelCalls:
+class ModelCalls(Struct, frozen=True, kw_only=True):
     """All calls of a functional model's layers."""
 
     layers: tuple[CalledLayer, ...]

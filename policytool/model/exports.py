@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.model.model import verdict_of
 from policytool.releases import exports, keras_objects
@@ -26,8 +28,7 @@ _DEFAULT: Final = "float32"
 """The global policy of Keras, and the policy that most exporters support."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerExport:
+class LayerExport(Struct, frozen=True, kw_only=True):
     """The measured export of layers of one class and policy, or of an operation."""
 
     name: str
@@ -47,8 +48,7 @@ class LayerExport:
     """The paths of the layers; empty for an operation."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExportVerdict:
+class ExportVerdict(Struct, frozen=True, kw_only=True):
     """What an exporter does with the layers of a model."""
 
     exporter: str

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from policytool.formats.document import Observation
 from policytool.model import custom_classes
 from policytool.model.model import Layer, Source, Variable
@@ -73,8 +75,7 @@ _FULL_MATCH_SINCE: Final = 12
 """The minor version of Keras 3 from which a key of a policy map must match the whole path."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True, kw_only=True):
     """The policy of a layer as the file stores it."""
 
     policy: Policy | None

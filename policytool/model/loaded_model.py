@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from policytool.formats.document import Address
 from policytool.model import compatibility, custom_classes

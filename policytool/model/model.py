@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from policytool.formats.document import Address, Observation, Signature, TracedOp, Writer
 from policytool.releases import dtypes
@@ -52,8 +53,7 @@ class Source(StrEnum):
     """The file does not determine them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True, kw_only=True):
     """A stored variable of a layer."""
 
     name: str
@@ -74,8 +74,7 @@ class Variable:
         return self.parameters * dtypes.itemsize(self.dtype)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """A layer at its first place in the model; a shared layer is listed once."""
 
     path: str
@@ -147,8 +146,7 @@ class Layer:
         return sum(variable.parameters for variable in self.variables) if is_known else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Optimizer:
+class Optimizer(Struct, frozen=True, kw_only=True):
     """The stored optimizer of a file."""
 
     class_name: str
@@ -157,8 +155,7 @@ class Optimizer:
     loss_scale: Dynamic | Fixed | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True, kw_only=True):
     """Totals over the layers."""
 
     layers: int
@@ -199,8 +196,7 @@ class Obstacle(StrEnum):
     """Stored variables that are missing, or that do not match those of its layers."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """A reason that is sufficient for a release to fail."""
 
     kind: Obstacle
@@ -244,8 +240,7 @@ class Effect(StrEnum):
     """Predictions or further training change."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartVerdict:
+class PartVerdict(Struct, frozen=True, kw_only=True):
     """The verdict on a part of a file that a release reads in addition to the model."""
 
     reason: str | None = None
@@ -267,8 +262,7 @@ class PartVerdict:
         return self.doubt if self.reason is None else self.reason
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """
     The verdict of a release on a file; all reports create their text from this value.
 
@@ -325,8 +319,7 @@ def verdict_of(verdicts: Iterable[Verdict], loader: str) -> Verdict | None:
     return next((verdict for verdict in verdicts if verdict.loader == loader), None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class Model(Struct, frozen=True, kw_only=True):
     """A saved model."""
 
     path: str

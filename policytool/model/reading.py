@@ -5,8 +5,9 @@ the layers.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.formats import format_detection, orbax
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer

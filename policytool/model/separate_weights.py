@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.formats import TITLES, WITHOUT_WEIGHTS, orbax
 from policytool.formats.document import Layout, SeparateWeights, Tensor
 from policytool.formats.hdf5.read import TOP_LEVEL
@@ -225,7 +227,7 @@ def _renamed(tensor: Tensor, new_names: Mapping[tuple[str, ...], tuple[str, ...]
     for end in range(len(tensor.path), 0, -1):
         new = new_names.get(tensor.path[:end])
         if new is not None:
-            return replace(tensor, path=(*new, *tensor.path[end:]))
+            return structs.replace(tensor, path=(*new, *tensor.path[end:]))
     return tensor
 
 

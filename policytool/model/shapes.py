@@ -11,9 +11,11 @@ differs between two calls of a layer, or if a layer with custom code may change 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.model import custom_classes
 from policytool.model.calls import (

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from policytool.formats.document import Observation, TracedOp
 from policytool.releases import graph_ops

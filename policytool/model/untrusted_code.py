@@ -9,8 +9,9 @@ needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.model import hazards
 from policytool.model.hazards import LAMBDA, Harm
@@ -53,8 +54,7 @@ _DEFINE: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True, kw_only=True):
     """A part of a model that requires trust."""
 
     what: str

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
 from policytool.releases import data, generations, keras_objects
@@ -536,8 +539,7 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
             traits.bfloat16_policies |= config.get("name") == "bfloat16"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """A trait of configs, and the releases that write it."""
 
     releases: frozenset[str]

@@ -10,9 +10,11 @@ are built from a changed config instead, because the graph of a SavedModel would
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
@@ -48,8 +50,7 @@ dequantize their weights and compute in floats.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckSource:
+class CheckSource(Struct, frozen=True, kw_only=True):
     """A file that TensorFlow may run."""
 
     input: Input
@@ -67,8 +68,7 @@ class CheckSource:
         return self.copy.loaded
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedSide:
+class PreparedSide(Struct, frozen=True, kw_only=True):
     """The reference or the candidate, ready to run."""
 
     job: Mapping[str, Any]
@@ -242,8 +242,7 @@ def recorded_training(loaded: LoadedModel) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UserFunction:
+class UserFunction(Struct, frozen=True, kw_only=True):
     """A Python function of the user: the names of its module and of the function."""
 
     module: str

@@ -26,10 +26,11 @@ import sys
 import sysconfig
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.model.model import verdict_of
 from policytool.releases import data, releases
@@ -57,8 +58,7 @@ _UV_LINES: Final = 2
 """The number of lines of uv's message in an error."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True, kw_only=True):
     """The environment of a release, whether it exists or not."""
 
     release: str

@@ -23,10 +23,12 @@ import shutil
 import stat
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats import (
     WITHOUT_WEIGHTS,
@@ -106,8 +108,7 @@ _REFUSALS: Final = 3
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrivateCopy:
+class PrivateCopy(Struct, frozen=True, kw_only=True):
     """
     A copy that a library may load. Only :class:`HandOver` creates copies, and a job refers to
     models only by them.
@@ -412,8 +413,7 @@ def _convert(path: Path, original: LoadedModel, folder: Path) -> Path:
     return target
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True, kw_only=True):
     """A file of a model, and the path of its copy in the private directory."""
 
     source: Path

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model.model import Source
@@ -46,8 +47,7 @@ _BLOCK: Final = 2**20
 """Number of values that are compared together."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PredictedOutput:
+class PredictedOutput(Struct, frozen=True, kw_only=True):
     """One output of the model, or of a signature, before and after."""
 
     name: str
@@ -68,16 +68,14 @@ class PredictedOutput:
     """The number of values that are NaN or infinite, before and after."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PredictedCall:
+class PredictedCall(Struct, frozen=True, kw_only=True):
     """The model's own call, or a signature."""
 
     signature: str | None
     outputs: tuple[PredictedOutput, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PredictionComparison:
+class PredictionComparison(Struct, frozen=True, kw_only=True):
     """The result of ``--verify``."""
 
     tolerance: float
@@ -119,8 +117,7 @@ class PredictionComparison:
         return (*self.retyped, *(text for text in missed if text is not None))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PredictionSide:
+class PredictionSide(Struct, frozen=True, kw_only=True):
     """One of the two files."""
 
     which: str
@@ -238,8 +235,7 @@ def compare_predictions(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
+class _Pair(Struct, frozen=True, kw_only=True):
     """The predictions of both sides."""
 
     sides: tuple[PredictionSide, PredictionSide]

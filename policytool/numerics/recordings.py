@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from policytool.numerics.check_results.checks import (  # noqa: TC001  # for the codec
     CheckInputs,
@@ -40,8 +41,7 @@ _SKETCH: Final = 128
 _SAMPLE: Final = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedTensor:
+class RecordedTensor(Struct, frozen=True, kw_only=True):
     """The record of a tensor that a call of a layer returns, or of its mask."""
 
     kind: str
@@ -68,8 +68,7 @@ class RecordedTensor:
     """The binary exponents of the values that are normal in float32, each with its count."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedCall:
+class RecordedCall(Struct, frozen=True, kw_only=True):
     """One call of a layer."""
 
     path: str
@@ -97,8 +96,7 @@ CallPair: TypeAlias = tuple[RecordedCall, RecordedCall]
 """The same call in the reference and in the candidate."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedOutput:
+class RecordedOutput(Struct, frozen=True, kw_only=True):
     """One output of the model."""
 
     name: str
@@ -107,8 +105,7 @@ class RecordedOutput:
     activation: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedRun:
+class RecordedRun(Struct, frozen=True, kw_only=True):
     """The JSON text of a recording."""
 
     tool: str
@@ -126,8 +123,7 @@ class RecordedRun:
     random: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True, kw_only=True):
     """A recorded run with its arrays by name."""
 
     run: RecordedRun
@@ -358,7 +354,7 @@ def _errors(
     if first.elements != second.elements:
         return None
     is_float = "float" in first.dtype and "float" in second.dtype
-    nothing = dict.fromkeys(field.name for field in fields(TensorReductions))
+    nothing = dict.fromkeys(TensorReductions.__struct_fields__)
     if not is_float:
         return {
             **nothing,

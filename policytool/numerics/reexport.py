@@ -9,9 +9,10 @@ depend on the child's answer.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from policytool.formats.saved_model import CHECKPOINT
 from policytool.migration.plan import apply_edits
@@ -91,8 +92,7 @@ Key = tuple[str, str]
 """A layer's path and its variable's name."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReexportComparison:
+class ReexportComparison(Struct, frozen=True, kw_only=True):
     """The comparison of a re-exported model with the original, for the report."""
 
     variables: int
@@ -209,8 +209,7 @@ def count_casts(
     }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredVariable:
+class StoredVariable(Struct, frozen=True, kw_only=True):
     """The location of a variable's values in a checkpoint."""
 
     bundle: Bundle

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats import format_detection
 from policytool.formats.edits import EditKind, WriteOptions
@@ -68,8 +71,7 @@ _UNUSABLE: Final = frozenset({"not-loadable", "not-callable"})
 """Error codes of a file that a library cannot load, or cannot predict with."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorFlowTools:
+class TensorFlowTools(Struct, frozen=True, kw_only=True):
     """The child processes of a call of ``migrate``, and the options for their jobs."""
 
     worker: Worker
@@ -127,8 +129,7 @@ class TensorFlowTools:
         return replace(self, libraries=(source, loader))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reexport:
+class Reexport(Struct, frozen=True, kw_only=True):
     """How a model was re-exported."""
 
     held: ReexportComparison

@@ -12,8 +12,9 @@ import importlib.util
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from policytool.formats import WITHOUT_WEIGHTS, keras_hub
 from policytool.formats.document import Layout
@@ -55,8 +56,7 @@ _FIRST_WITHOUT_KERAS2: Final = (2, 16)
 """The first TensorFlow whose ``tf.keras`` is Keras 3."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class InstalledLibraries:
+class InstalledLibraries(Struct, frozen=True, kw_only=True):
     """The modules of TensorFlow and Keras that an interpreter can import."""
 
     where: str

@@ -23,9 +23,10 @@ import selectors
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from msgspec import Struct
 
 from policytool.numerics import environments
 from policytool.numerics.environments import AUTO
@@ -70,8 +71,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 """The memory limit of a container in bytes (control groups, version 2); ``max`` for no limit."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryLimit:
+class MemoryLimit(Struct, frozen=True, kw_only=True):
     """A memory limit for one job."""
 
     bytes: int
@@ -189,8 +189,7 @@ def _configured_backend(own_environment: Mapping[str, str]) -> object:
     return config.get("backend") if isinstance(config, dict) else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interpreter:
+class Interpreter(Struct, frozen=True, kw_only=True):
     """The interpreter of a child process, with the limits of its jobs."""
 
     python: str = sys.executable

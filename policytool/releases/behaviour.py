@@ -23,10 +23,11 @@ one argument is a tensor of the layer's dtype (``original_kwargs`` in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from policytool.releases import data, keras_objects
 from policytool.releases.releases import KERAS3, family_of, releases_in
@@ -250,8 +251,7 @@ POSITIVE: Final = ">0"
 _MISSING: Final = object()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MaskRule:
+class MaskRule(Struct, frozen=True, kw_only=True):
     """The treatment of the masks of a layer's inputs in one release."""
 
     out: Mapping[str, tuple[str, ...]]
@@ -280,8 +280,7 @@ class MaskRule:
     """By subset, the error message of the library that fails with such masks."""
 
 
-@dataclass(frozen=True, slots=True)
-class FullyMaskedResult:
+class FullyMaskedResult(Struct, frozen=True):
     """
     The output of attention for steps that may attend to no other step: ``zeros``, the values with
     ``uniform`` weights, the result as if it were ``unmasked``, or ``nan``.

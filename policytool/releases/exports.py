@@ -6,9 +6,11 @@ files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.releases import data
 from policytool.releases.dtypes import is_float
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Export:
+class Export(Struct, frozen=True, kw_only=True):
     """The outcome of exporting a layer."""
 
     fails: str | None

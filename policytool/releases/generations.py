@@ -8,11 +8,12 @@ To add a generation, write how it spells policies, and add it to :data:`GENERATI
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.releases import keras_objects, policy_formats
 from policytool.releases import policy as policies
@@ -49,8 +50,7 @@ class SubPolicy(Enum):
     """No policy: the sub-layers use the global policy of the process that builds them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SubLayer:
+class SubLayer(Struct, frozen=True, kw_only=True):
     """A layer that a built-in layer creates, and that is not in its config."""
 
     attribute: str
@@ -65,8 +65,7 @@ class SubLayer:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Generation:
+class Generation(Struct, frozen=True, kw_only=True):
     """Releases with the same policy format; :mod:`policytool.releases.releases` names them."""
 
     id: str

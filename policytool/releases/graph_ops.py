@@ -5,9 +5,10 @@ dtypes they have whatever their attributes say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from policytool.releases import data
 
@@ -21,8 +22,7 @@ determine the traced dtype of a layer.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ops:
+class _Ops(Struct, frozen=True, kw_only=True):
     """The package's data by the name of the op."""
 
     amp: Mapping[str, Mapping[str, str]]

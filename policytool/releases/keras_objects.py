@@ -11,8 +11,9 @@ Keras 2, writes the two alone (keras/utils/generic_utils.py). No other module re
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.support.errors import SpellingError
 
@@ -42,8 +43,7 @@ KEYS: Final = ("module", CLASS, "config", "registered_name")
 """The keys of a serialized object, as Keras orders them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KerasObject:
+class KerasObject(Struct, frozen=True, kw_only=True):
     """A serialized object."""
 
     class_name: str

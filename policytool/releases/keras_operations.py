@@ -11,11 +11,13 @@ same, one row each, and the dtypes of results that no row says; its schema descr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.releases import data, keras_objects
 from policytool.releases.layer_classes import operation_facts
@@ -32,8 +34,7 @@ MODULES: Final = "keras.src.ops."
 """The prefixes of the modules of Keras 3's operations."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallParameters:
+class CallParameters(Struct, frozen=True):
     """The parameters of a method of an operation."""
 
     names: tuple[str, ...]
@@ -64,8 +65,7 @@ class CallParameters:
         return frozenset((*unknown, *(f"#{number}" for number in surplus_positions)))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OperationSignature:
+class OperationSignature(Struct, frozen=True, kw_only=True):
     """The parameters of a class of operations."""
 
     config: Mapping[str, Any]
@@ -97,8 +97,7 @@ class OperationSignature:
         return "name" in self.config
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OperationUse:
+class OperationUse(Struct, frozen=True, kw_only=True):
     """An operation in a graph with one of its calls: all that its compatibility depends on."""
 
     module: str | None
@@ -115,8 +114,7 @@ class OperationUse:
     """Whether the call contains tensors with values, such as ``ops.ones((2,))``."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperationObjection:
+class OperationObjection(Struct, frozen=True):
     """The reason why a release does not load an operation."""
 
     reason: str
@@ -438,8 +436,7 @@ class ParameterKind(StrEnum):
     """A word that TensorFlow has in capitals."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """An argument in both libraries."""
 
     tf: str
@@ -453,8 +450,7 @@ class Pair:
     """The value that Keras 3 uses for a missing argument or None."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OperationRow:
+class OperationRow(Struct, frozen=True, kw_only=True):
     """A function of TensorFlow, and the equal operation of Keras 3."""
 
     functions: tuple[str, ...]

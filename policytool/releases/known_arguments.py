@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from policytool.releases import data, keras_objects
 from policytool.releases.layer_classes import registered_class_name
@@ -59,8 +60,7 @@ Keras 2 writes it for some classes.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Objection:
+class Objection(Struct, frozen=True, kw_only=True):
     """The reason why a release does not accept the config of a class."""
 
     missing: bool = False

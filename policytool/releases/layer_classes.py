@@ -9,11 +9,12 @@ layers answer about arguments, variables, masks, dtypes and results is in the ot
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from policytool.releases import data, keras_objects
 
@@ -111,8 +112,7 @@ class ImplicitSublayer(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Risk:
+class Risk(Struct, frozen=True, kw_only=True):
     """The reason why a layer computes wrong results under some 16-bit policies, as measured."""
 
     families: tuple[str, ...]
@@ -134,8 +134,7 @@ class Risk:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerFacts:
+class LayerFacts(Struct, frozen=True, kw_only=True):
     """The facts of a class; the schema of the data describes the fields."""
 
     category: Category = Category.UNKNOWN
@@ -255,8 +254,7 @@ class LayerFacts:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OperationFacts:
+class OperationFacts(Struct, frozen=True, kw_only=True):
     """The facts of a class of operations; the schema of the data describes the fields."""
 
     module: str | None = None

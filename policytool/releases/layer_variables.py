@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from operator import floordiv
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policytool.releases import data
 from policytool.releases.layer_classes import layer_facts, layer_of_cell
@@ -45,8 +47,7 @@ _ATTRIBUTE: Final = 3
 """The column of the attribute in a row, if it is not the variable's name."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VariableSlot:
+class VariableSlot(Struct, frozen=True, kw_only=True):
     """One variable of a class in a release."""
 
     name: str
@@ -243,8 +244,7 @@ _UNGROUPED: Final = {"groups": 1}
 """Convolutions of TF 1.13 to 2.2 have no groups."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerBuild:
+class LayerBuild(Struct, frozen=True, kw_only=True):
     """The arguments and input shapes from which a layer is built."""
 
     config: Mapping[str, object]

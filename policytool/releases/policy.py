@@ -10,9 +10,10 @@ policy in a config is in
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
 
 from policytool.releases import dtypes
 from policytool.support.errors import PolicyNameError
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dynamic:
+class Dynamic(Struct, frozen=True, kw_only=True):
     """
     A loss scale that halves on overflow and grows after ``growth_steps`` finite steps (TF 2.1's
     DynamicLossScale and its defaults).
@@ -34,8 +34,7 @@ class Dynamic:
     multiplier: float = 2.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fixed:
+class Fixed(Struct, frozen=True, kw_only=True):
     """A loss scale that never changes."""
 
     value: float
@@ -56,16 +55,14 @@ def loss_scale_values(scale: Dynamic | Fixed | None) -> dict[str, Json] | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Auto:
+class Auto(Struct, frozen=True, kw_only=True):
     """
     The loss scale of an experimental policy without an explicit one: dynamic for ``mixed_float16``,
     otherwise none.
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unscaled:
+class Unscaled(Struct, frozen=True, kw_only=True):
     """An explicit ``loss_scale=None``: no loss scaling, even under ``mixed_float16``."""
 
 
@@ -76,8 +73,7 @@ GLOBAL_SOURCE: Final = "(global)"
 """The source of a quantized policy that the file leaves to the program that loads it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Quantization:
+class Quantization(Struct, frozen=True, kw_only=True):
     """The quantization of a layer in Keras 3."""
 
     mode: str
@@ -99,8 +95,7 @@ class Quantization:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True):
     """One dtype policy."""
 
     name: str
@@ -135,8 +130,7 @@ class Policy:
                 return scale
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyMap:
+class PolicyMap(Struct, frozen=True, kw_only=True):
     """Keras 3.4's ``DTypePolicyMap``: a policy for each layer path. None is the global policy."""
 
     default: Policy | None
@@ -148,8 +142,7 @@ class PolicyMap:
         return f"map_{self.default.name}" if self.default else "map"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lifecycle:
+class Lifecycle(Struct, frozen=True, kw_only=True):
     """The releases that introduced, deprecated and removed a name, and its replacement."""
 
     introduced: str

@@ -10,10 +10,11 @@ that are added later.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.releases.generations import (
     ATTENTION_TO_TF213,
@@ -51,8 +52,7 @@ ARCHIVES: Final = ("keras", "h5", "json")
 """What a release loads of the file formats that ``migrate`` writes a whole model in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """One minor release."""
 
     id: str
@@ -67,7 +67,6 @@ class Release:
     formats: tuple[str, ...] = HDF5
     """Of ``keras``, ``h5`` and ``json``, those in which files are written for it."""
 
-    _: KW_ONLY
     measured: bool = False
     """Whether it was asked to load every fixture; only such a release can be a target."""
 

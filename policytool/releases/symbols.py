@@ -11,9 +11,10 @@ lists of what only computes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.releases import data
 
@@ -91,8 +92,7 @@ PRINTING: Final = "PrintV2"
 """``tf.print`` prints to the terminal, or to a file if ``output_stream`` names one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HarmfulOp:
+class HarmfulOp(Struct, frozen=True, kw_only=True):
     """An op that reaches files, the network or Python from a graph."""
 
     name: str

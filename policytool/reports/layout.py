@@ -6,8 +6,9 @@ files are escaped, so that no name can move the cursor.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +33,7 @@ _NARROW: Final = dict.fromkeys(map(ord, "→·…─├└│"), "x")
 """Characters in reports with a width of one column; rich returns the width of all others."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """The options for the display of a report."""
 
     width: int = 80

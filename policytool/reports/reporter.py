@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.reports.fields import json_pieces
 
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reporter(Generic[Value]):
+class Reporter(Struct, Generic[Value], frozen=True, kw_only=True):
     """Creates a text report of values of a type."""
 
     name: str
@@ -40,8 +41,7 @@ class Reporter(Generic[Value]):
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BinaryReporter(Generic[Value]):
+class BinaryReporter(Struct, Generic[Value], frozen=True, kw_only=True):
     """Creates a binary report of values of a type, which is never printed to a terminal."""
 
     name: str

@@ -11,10 +11,11 @@ reading their config. Plain cells take a hundredth of this time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.reports import layout
 from policytool.reports.layout import clean, pieces, shorten, shorten_path, width_of, wrap
@@ -60,8 +61,7 @@ _INDENT: Final = 2
 _BENEATH: Final = 6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True, kw_only=True):
     """A row for printing: its texts, which are safe to print, and their tones."""
 
     prefix: str

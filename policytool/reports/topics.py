@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from policytool import rules
 from policytool.numerics.environments import cache_directory, environments
@@ -72,8 +73,7 @@ class BlockKind(Enum):
     LITERAL = auto()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
+class Block(Struct, frozen=True, kw_only=True):
     """A piece of a docstring."""
 
     kind: BlockKind

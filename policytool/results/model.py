@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -46,8 +48,7 @@ _NAME: Final = 60
 """Maximum number of characters for the paths in it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Report(Generic[Value]):
+class Report(Struct, Generic[Value], frozen=True, kw_only=True):
     """The report of a command about one value."""
 
     value: Value
@@ -261,8 +262,7 @@ _COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Finding:
+class Finding(Struct, frozen=True):
     """One problem that a rule found in a model."""
 
     _value: FindingValue

@@ -7,8 +7,9 @@ reuse ids of removed rules.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
+
+from msgspec.structs import replace
 
 from policytool.rules import consistency, fixes, formats, loading, numerics, safety, training
 from policytool.rules.base import AuditOptions, Device, Needs, Rule, RuleInput

@@ -12,10 +12,11 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.formats.document import (
     Address,  # noqa: TC001  # for the codec
@@ -70,8 +71,7 @@ class Fix(StrEnum):
     """Predictions or further training change."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remedy:
+class Remedy(Struct, frozen=True, kw_only=True):
     """The options of ``migrate`` that fix a finding; empty if ``migrate`` without options does."""
 
     fix: Fix
@@ -95,8 +95,7 @@ class Remedy:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """A result of a rule for a model."""
 
     rule: str
@@ -127,8 +126,7 @@ class Finding:
     """The recommended action if migrate cannot fix the problem, as a sentence part."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelCommand:
+class ModelCommand(Struct, frozen=True, kw_only=True):
     """
     A command whose result passes the audit that the model fails, or only has no errors left, or the
     reason why there is none.
@@ -160,8 +158,7 @@ class ModelCommand:
         return Fix.SAFE if self.effect is Effect.UNCHANGED else Fix.UNSAFE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suppressed:
+class Suppressed(Struct, frozen=True, kw_only=True):
     """A suppressed finding."""
 
     finding: Finding
@@ -175,8 +172,7 @@ class Suppressed:
     """The fingerprint, which is unique among all findings in the model."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Audited:
+class Audited(Struct, frozen=True, kw_only=True):
     """A model and its findings."""
 
     path: str
@@ -261,8 +257,7 @@ class Needs(StrEnum):
     BASELINE = "--baseline"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditOptions:
+class AuditOptions(Struct, frozen=True, kw_only=True):
     """The options of an audit, which are equal for all models."""
 
     rules: frozenset[str] | None = None
@@ -309,8 +304,7 @@ class AuditOptions:
         return self.target_names or self.targets
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RuleInput:
+class RuleInput(Struct, frozen=True, kw_only=True):
     """The model to check, with the values that rules read."""
 
     model: Model
@@ -344,8 +338,7 @@ class RuleInput:
         yield from (entry for entry in self.model.observations if entry.code in codes)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A check of models."""
 
     id: str

@@ -11,9 +11,11 @@ Findings about a release describe the plan of ``migrate --target``.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats.edits import EditKind
 from policytool.formats.tfjs import INCOMPLETE
@@ -55,8 +57,7 @@ class FixOutcome(StrEnum):
     """Writing failed; the model is unchanged."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnfixedFinding:
+class UnfixedFinding(Struct, frozen=True, kw_only=True):
     """A finding with a remedy that was not applied."""
 
     finding: Finding
@@ -64,8 +65,7 @@ class UnfixedFinding:
     """The reason, as a sentence without a full stop."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FixedModel:
+class FixedModel(Struct, frozen=True, kw_only=True):
     """The result of ``--fix`` for a model that has findings with remedies."""
 
     path: str
@@ -97,8 +97,7 @@ class FixedModel:
     """The path of the backup of the original in reports."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True, kw_only=True):
     """The remedies of a model as one migration."""
 
     options: Options | None = None

@@ -5,8 +5,9 @@ represent, and the remedies that set another policy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.migration import planning
 from policytool.migration.planning.options import Assignment, Options
@@ -64,8 +65,7 @@ def computes_half(loaded: LoadedModel, index: int) -> bool:
     return compute_dtype(loaded, index) in HALVES and not loaded.is_input(index)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoundedVariable:
+class RoundedVariable(Struct, frozen=True, kw_only=True):
     """A stored variable that its layer rounds to its compute dtype."""
 
     loaded: LoadedModel

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.migration.planning.policy_formats import owner
 from policytool.migration.planning.training import has_explicit_scale
@@ -26,8 +27,7 @@ _EXPERIMENTAL: Final = "PolicyV1"
 _INFER: Final = "infer"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredPolicy:
+class StoredPolicy(Struct, frozen=True, kw_only=True):
     """The stored policy of a layer, without equal copies."""
 
     path: str

@@ -27,11 +27,13 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.support.errors import UsageError
 from policytool.support.limits import MESSAGE_BYTES
@@ -53,8 +55,7 @@ class Specificity(Enum):
     """The message has several causes; an entry that names one of them is preferred."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pattern:
+class Pattern(Struct, frozen=True, kw_only=True):
     """
     A regular expression for a message.
 
@@ -71,8 +72,7 @@ class Pattern:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """An instruction for the user: a sentence, and a command if there is one for it."""
 
     text: str
@@ -83,8 +83,7 @@ class Step:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """An error message, its cause, and what to do."""
 
     id: str
@@ -104,8 +103,7 @@ class Entry:
     """Public reports of the message."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """The entries about one subject, from one data file."""
 
     title: str
@@ -243,8 +241,7 @@ _SEPARATORS: Final = (" ", "")
 """Separators to join lines with: users break messages at spaces, and terminals anywhere."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """Lines that belong together: the message of an exception, or a paragraph."""
 
     lines: tuple[tuple[int, str], ...]
@@ -350,8 +347,7 @@ _SHARE: Final = 0.5
 """Matches with at most this share of the best confidence are left out."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Match:
+class Match(Struct, frozen=True, kw_only=True):
     """An entry that a text matches."""
 
     entry: Entry
@@ -365,8 +361,7 @@ class Match:
     """The text of this line, without colors."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TestedModel:
+class TestedModel(Struct, frozen=True, kw_only=True):
     """What a release does with the model that a message is about."""
 
     path: str
@@ -383,8 +378,7 @@ class TestedModel:
     """The arguments after ``policytool migrate PATH`` that fix the model; None without a fix."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """The entries that explain an error message, the best first."""
 
     matches: tuple[Match, ...]
@@ -455,8 +449,7 @@ def _adapted_step(step: Step, model: str, release: str) -> Step:
     return replace(step, command=" ".join(words))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True, kw_only=True):
     """A message of the text, and the weight of matches in it."""
 
     message: Message

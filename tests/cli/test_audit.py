@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import h5py
 import pytest
+from msgspec.structs import replace
 
 import policytool
 from policytool.rules import Needs

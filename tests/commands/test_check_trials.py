@@ -5,12 +5,12 @@ The search of a failed check for layers to keep in float32, with trials that nee
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policytool.commands import check_trials
 from policytool.commands.check_trials import Alternative, Budget

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policytool.commands import inspect as inspection
 from policytool.commands.inspect import Failure

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 import policytool
 from policytool.commands import tune, tune_run
@@ -124,7 +125,7 @@ class StandIn(Worker):
             "exponents": None,
             "name": name,
             "activation": "linear",
-            "changes": asdict(changes(int(error > 0.01), 100)),
+            "changes": to_builtins(changes(int(error > 0.01), 100)),
         }
 
     def told(self, error: float) -> dict[str, Any]:

@@ -9,11 +9,11 @@ in float32 and under the policy, and NumPy compared what came out in float64.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 import policytool
 from policytool.commands import check as checks

@@ -8,11 +8,11 @@ they are gone when the layer is called a second time.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec.structs import replace
 
 from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions

@@ -128,7 +128,7 @@ def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) ->
         for item in reduced["full"]
         if item["kind"] == "constant" and item["of"] == ["float32", "float16"]
     )
-    assert set(one["found"]) == set(TensorReductions.__dataclass_fields__)
+    assert set(one["found"]) == set(TensorReductions.__struct_fields__)
     assert metrics(codec.read(TensorReductions, one["found"]), "float16").pair == (10.0, 2.0)
 
 

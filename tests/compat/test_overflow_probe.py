@@ -5,11 +5,11 @@ they overflow float16.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions

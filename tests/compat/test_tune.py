@@ -16,11 +16,12 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from policytool.commands import check as checks
 from policytool.commands import tune_run

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import h5py
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from policytool.commands.destinations import Destination
 from policytool.commands.migrate import Migration, Status

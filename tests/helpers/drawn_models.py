@@ -5,10 +5,10 @@ hold.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policytool.commands import inspect as inspection
 from policytool.formats.document import Address

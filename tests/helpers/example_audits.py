@@ -5,11 +5,11 @@ has to show, and drawn ones.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policytool.commands import audit as auditing
 from policytool.commands.audit import Audit

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from policytool.commands.inspect import Failure
 from policytool.migration.planning.options import Assignment, Options
@@ -489,7 +490,7 @@ def _given() -> Checks:
 
 
 def _training() -> Checks:
-    fields = list(gradients.GradientReductions.__dataclass_fields__)
+    fields = list(gradients.GradientReductions.__struct_fields__)
     none = {
         "elements": 4096,
         "nonzero": 4000,
@@ -663,7 +664,7 @@ def _graph() -> Checks:
 
 def whole(differing: int) -> CheckedOutput:
     """Return an output of integers."""
-    fields = dict.fromkeys(metrics.TensorReductions.__dataclass_fields__)
+    fields = dict.fromkeys(metrics.TensorReductions.__struct_fields__)
     result = metrics.metrics(
         codec.read(metrics.TensorReductions, {**fields, "elements": 80, "differing": differing}),
         "int64",

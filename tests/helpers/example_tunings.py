@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure

@@ -9,13 +9,13 @@ import json
 import math
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from policytool.commands.migrate import Migration, Status
 from policytool.formats import format_detection

@@ -9,13 +9,14 @@ import json
 import math
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import example, given
+from msgspec.structs import replace
 
 from policytool.reports import View
 from policytool.reports.inspection.fields import REPORT, ROW_COLUMNS, every_row

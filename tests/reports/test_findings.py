@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 from collections import Counter
-from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
@@ -15,6 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from policytool.commands import audit as auditing
 from policytool.commands.audit import Audit

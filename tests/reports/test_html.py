@@ -6,12 +6,12 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from policytool.commands import audit as auditing
 from policytool.commands.arguments.reading import AuditArguments

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import ClassVar
@@ -11,6 +10,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policytool.commands import inspect as inspection
 from policytool.commands.inspect import (
@@ -189,7 +189,7 @@ def model_of(*paths: str, **different: dict[str, str]) -> SelectedInspection:
             path=path,
             name=path.rpartition("/")[2],
             variables=(),
-            **different.get(path.rpartition("/")[2], {}),  # type: ignore[arg-type]
+            **different.get(path.rpartition("/")[2], {}),
         )
         for path in ("net", *paths)
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from policytool.commands.inspect import SelectedInspection, Selection
 from policytool.reports import View

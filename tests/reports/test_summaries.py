@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import re
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from policytool.commands import inspect as inspection
 from policytool.commands.inspect import Failure

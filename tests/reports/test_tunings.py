@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Migration, Status

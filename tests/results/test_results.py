@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema
 import pytest
+from msgspec import structs
 
 import policytool
 from policytool.reports import View
@@ -176,7 +176,7 @@ def test_dictionary_of_a_check_equals_its_json_report() -> None:
             result = policytool.Check(case.check).to_dict()
             schema_of("Check").validate(result)
             (reporter,) = (reporter for reporter in CHECK_REPORTERS if reporter.name == "json")
-            whole = dataclasses.replace(case, failures=())
+            whole = structs.replace(case, failures=())
             assert result == json.loads(reporter.render(whole, View()))
 
 

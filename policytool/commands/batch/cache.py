@@ -16,9 +16,10 @@ import re
 import stat
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from policytool.commands.inspect import Failure
 from policytool.support import limits
@@ -63,15 +64,13 @@ _PACKAGES: Final = ("h5py", "numpy", "ml_dtypes", "protobuf", "PyYAML", "google-
 """Libraries whose versions can change results, such as error messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedResult(Generic[Result]):
+class _CachedResult(Struct, Generic[Result], frozen=True):
     """A result, which may be None; None instead of this object means that no result is cached."""
 
     result: Result
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CacheEntry:
+class CacheEntry(Struct, frozen=True, kw_only=True):
     """The cache entry of an item."""
 
     key: str | None

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 import typing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from policytool.commands.destinations import output_path
 from policytool.support import limits
@@ -40,8 +41,7 @@ have to complete a block of some MiB, or wait for the disk.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Caching(Generic[Item]):
+class Caching(Struct, Generic[Item], frozen=True, kw_only=True):
     """The functions that determine whether the result of an item can be cached."""
 
     identity: Callable[[Item], InputIdentity | None]
@@ -60,8 +60,7 @@ class Caching(Generic[Item]):
     """Discards cached data of an item, so that its identity is determined again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task(Generic[Item, Request, Result]):
+class Task(Struct, Generic[Item, Request, Result], frozen=True, kw_only=True):
     """An operation that a command runs for each of many files, independently of the others."""
 
     module: str
@@ -115,8 +114,7 @@ MOST: Final = 10_000
 """Maximum number of shards of a run; ``merge`` keeps one line of each in memory."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True, kw_only=True):
     """A shard of a run."""
 
     index: int

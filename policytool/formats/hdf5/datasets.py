@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from h5py import h5, h5d, h5g, h5l, h5o, h5p, h5s, h5t
+from msgspec import Struct
 
 from policytool.formats import casting
 from policytool.formats.document import BLOCK, DamagedValuesError, Values, ValuesError, by_number
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(Struct, frozen=True, kw_only=True):
     """One link of a group."""
 
     name: bytes

@@ -8,8 +8,9 @@ a Keras file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import (
@@ -84,8 +85,7 @@ def read(probe: Probe) -> Document:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _WeightLists:
+class _WeightLists(Struct, frozen=True, kw_only=True):
     """The variables and layers in the lists of a model's group of weights."""
 
     layers: tuple[str, ...]

@@ -8,12 +8,12 @@ HDF5 copies all other objects in their stored form: chunks stay compressed, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5p, h5s, h5t
+from msgspec import Struct, field
 
 from policytool.formats import casting
 from policytool.formats.casting import Counts
@@ -255,8 +255,7 @@ STATE: str = "optimizer"
 """The group of the optimizer's state, unless a slot has another group."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rebuild:
+class Rebuild(Struct, frozen=True, kw_only=True):
     """The changes in the new file."""
 
     casts: Mapping[tuple[str, ...], Cast] = field(default_factory=dict)

@@ -11,11 +11,11 @@ are compared in compressed form. Changed values are read back and compared with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o
+from msgspec import Struct
 
 from policytool.formats import casting
 from policytool.formats.hdf5 import attributes, datasets, storage
@@ -337,8 +337,7 @@ def _filters(properties: h5d.PropDCID) -> list[object]:
 _PARTS: Final = (layout.CONFIG, layout.TRAINING)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hdf5Change:
+class Hdf5Change(Struct, frozen=True, kw_only=True):
     """The changes to texts, tensors and optimizer state in an HDF5 file."""
 
     rebuild: Callable[[OpenHdf5], Rebuild]

@@ -12,11 +12,11 @@ from __future__ import annotations
 import mmap
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import h5py
 from h5py import h5f, h5fd, h5g, h5p
+from msgspec import Struct
 
 from policytool.formats.hdf5 import SIGNATURE, attributes
 from policytool.formats.writing import WriteError
@@ -150,8 +150,7 @@ class Storage:
         return len(piece)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenHdf5:
+class OpenHdf5(Struct, frozen=True, kw_only=True):
     """An open HDF5 file and its storage."""
 
     file: h5py.File

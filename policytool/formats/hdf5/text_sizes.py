@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final
 from weakref import WeakValueDictionary
 
 from h5py import h5i, h5o
+from msgspec import Struct
 
 from policytool.support.files.random_access import positioned_read
 
@@ -53,8 +53,7 @@ _streams: Final[WeakValueDictionary[int, BinaryIO]] = WeakValueDictionary()
 """The streams from which h5py reads open files, by the library's number of the file."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Make:
+class _Make(Struct, frozen=True, kw_only=True):
     """The layout of the messages in a header."""
 
     head: struct.Struct

@@ -16,9 +16,10 @@ import zipfile
 import zlib
 from collections import Counter, defaultdict
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
+
+from msgspec import Struct
 
 from policytool.formats.hdf5 import rewrite, storage
 from policytool.formats.hdf5.datasets import dataset_at
@@ -256,8 +257,7 @@ def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
     return holders[0] if holders else names[0]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArchiveChange:
+class ArchiveChange(Struct, frozen=True, kw_only=True):
     """The changes to members of an archive."""
 
     changes: Changes

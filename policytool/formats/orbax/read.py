@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from policytool.formats import orbax
 from policytool.formats.base import is_serialised, parse_json
 from policytool.formats.document import (
@@ -219,8 +221,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True, kw_only=True):
     """A variable in the metadata of a step."""
 
     keys: tuple[str, ...]

@@ -13,11 +13,12 @@ import json
 import math
 import os
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from policytool.formats.document import BLOCK, ValuesError
 from policytool.releases import dtypes
@@ -60,8 +61,7 @@ class StoreError(ValuesError):
     """Arrays that TensorStore fails to open."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Location:
+class Location(Struct, frozen=True, kw_only=True):
     """The directory with the arrays of a step, and how they are stored."""
 
     folder: Path
@@ -81,8 +81,7 @@ class Location:
         ).encode()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ArrayDescription:
+class ArrayDescription(Struct, frozen=True, kw_only=True):
     """The dtype and the shapes of a stored array."""
 
     dtype: str

@@ -18,6 +18,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from policytool.formats.document import GraphOp, Trace
 from policytool.formats.saved_model.graph_bodies import functions_of, inputs_of, text
 from policytool.releases import dtypes, graph_ops
@@ -67,8 +69,7 @@ class GraphLimitError(Exception):
     """A graph that exceeds a limit, which the message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Struct, frozen=True):
     """A node of a graph or function, decoded."""
 
     name: str
@@ -81,8 +82,7 @@ class _Node:
     """The functions that the node calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
+class _Function(Struct, frozen=True):
     arguments: tuple[str, ...]
     nodes: tuple[_Node, ...]
 

@@ -14,6 +14,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from policytool.formats.base import ASSETS, escaping_asset
 from policytool.releases import symbols
 from policytool.support import limits, steps
@@ -244,8 +246,7 @@ _INT64: Final = 9
 _NEWLINE: Final = "\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """The source from which a table's initializer fills the table."""
 
     files: tuple[int, ...]

@@ -22,6 +22,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from policytool.formats.document import Observation
 from policytool.formats.saved_model import graph as _graph
 from policytool.formats.saved_model import graph_bodies
@@ -123,8 +125,7 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """A node that names a function."""
 
     within: str
@@ -135,8 +136,7 @@ class _Call:
     inputs: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """The nodes and functions that run together."""
 
     nodes: frozenset[str]

@@ -16,6 +16,8 @@ from functools import cached_property, wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, TypeVarTuple
 
+from msgspec import Struct, structs
+
 from policytool.model.calls import Argument, Call, Reference, Slice, tensors
 from policytool.model.flow import BEFORE_CHAIN, CallGraph, chain_graph
 from policytool.releases.layer_classes import layer_facts
@@ -64,8 +66,7 @@ class Role(StrEnum):
     """An operation in a Keras 3 graph, which is not a layer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SerializedObject:
+class SerializedObject(Struct, frozen=True, kw_only=True):
     """A serialized object that is not a layer."""
 
     kind: ObjectKind
@@ -82,8 +83,7 @@ class SerializedObject:
     """The module in the file; None if the file contains none."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True, kw_only=True):
     """
     The steps that create a variable from stored variables with another layout: each is reshaped,
     transposed and reversed, then all are joined along the last axis.
@@ -399,7 +399,7 @@ def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
             return {**value, **changed} if changed else value
         case SerializedObject(config=config) if not isinstance(config, str | None):
             changed = _changed_items(config, change)
-            return replace(value, config={**config, **changed}) if changed else value
+            return structs.replace(value, config={**config, **changed}) if changed else value
     return value
 
 
@@ -450,7 +450,7 @@ def replace_references(argument: Argument, change: Callable[[Reference], Argumen
         case dict():
             return {key: replace_references(item, change) for key, item in argument.items()}
         case Slice():
-            return replace(
+            return structs.replace(
                 argument,
                 start=replace_references(argument.start, change),
                 stop=replace_references(argument.stop, change),

@@ -12,8 +12,10 @@ that masks reach (:mod:`policytool.migration.convert.masks`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats import REWRITTEN, TITLES
 from policytool.formats.edits import Content, EditKind
@@ -404,8 +406,7 @@ def _load_edited(loaded: LoadedModel, options: Options) -> LoadedModel:
     return reading.load_model(apply_edits(loaded.document, edits, ()))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Attempt:
+class _Attempt(Struct, frozen=True, kw_only=True):
     """The conversion of a model to one container."""
 
     log: Log

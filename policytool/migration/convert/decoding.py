@@ -13,8 +13,10 @@ incorrectly; if a nested model contains the layer too, it counts the call there 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
 
 from policytool.migration.convert.architecture import (
     Network,
@@ -95,7 +97,7 @@ def first_outputs_keras3(network: Network) -> Mapping[str, int]:
 
 
 def _less(reference: Reference, first: int) -> Reference:
-    return replace(reference, call=max(reference.call - first, 0))
+    return structs.replace(reference, call=max(reference.call - first, 0))
 
 
 def _first(numbers: set[int], unit: Unit) -> int:
@@ -151,8 +153,7 @@ def decode(loaded: LoadedModel) -> Unit:
     return _Reader(loaded, sites, document.config_pointer).unit(config, document.config_pointer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """Decodes one file."""
 
     loaded: LoadedModel

@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.migration.convert.architecture import (
     Network,
     ObjectKind,
@@ -458,7 +460,7 @@ def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
         config = {key: _value(unit, item, target, log) for key, item in value.config.items()}
         if value.kind in _JUDGED and known_arguments.is_known(value.kind, value.class_name):
             config = _Judge(target, log).known_keys(unit, value.kind, value.class_name, config)
-        return replace(value, config=config)
+        return structs.replace(value, config=config)
     if isinstance(value, list):
         return [_value(unit, item, target, log) for item in value]
     if isinstance(value, dict):

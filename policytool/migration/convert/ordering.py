@@ -20,9 +20,11 @@ got a single tensor, not in a list, of its dtype. The result of a cast has no ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from policytool.migration.convert.architecture import (
     Role,
@@ -72,8 +74,7 @@ class Edge(NamedTuple):
     """Whether the edge leads to the mask of the call's output instead of the output."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImplicitEdges:
+class ImplicitEdges(Struct, frozen=True, kw_only=True):
     """
     The edges that a release adds between the calls of a network. Masks refer to the masks they are
     computed from, because a list of their first calls would double at each layer that merges two.
@@ -107,8 +108,7 @@ _Mask = list[Edge] | None
 """The inputs of the mask of a call's output; None for an output without a mask."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True, kw_only=True):
     """The traversal of a network from its inputs to its outputs."""
 
     network: Network

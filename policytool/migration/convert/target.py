@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from policytool.migration.plan import ConversionChange, Note, NoteSeverity, Refusal
 from policytool.releases import known_arguments
 from policytool.releases.releases import (
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """A release, named as in :data:`policytool.releases.releases.LOADERS`, and a container."""
 
     loader: str

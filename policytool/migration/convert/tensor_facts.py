@@ -11,9 +11,10 @@ call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.migration.convert.architecture import (
     Role,
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 _FLOATX: Final = "float32"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorDtypes:
+class TensorDtypes(Struct, frozen=True):
     """The dtypes of the tensors of one network."""
 
     _values: TensorValues[str | None]

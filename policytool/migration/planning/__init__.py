@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Kept, Plan, Refusal, apply_edits
 from policytool.migration.planning import (
@@ -69,7 +71,7 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
         *(unloadable(after) if changes else ()),
         *_still_refused(options, draft_plan.edits, after),
     )
-    return replace(
+    return structs.replace(
         draft_plan,
         notes=(
             *draft_plan.notes,
@@ -246,7 +248,7 @@ def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, st
     :param policies: the policy of each layer, by its path
     """
     each = (Assignment(pattern=path, policy=policy) for path, policy in policies.items())
-    exact = replace(options, assignments=(*options.assignments, *each))
+    exact = structs.replace(options, assignments=(*options.assignments, *each))
     exact_plan = _plan(loaded, exact)
     planned = reading.load_model(apply_edits(loaded.document, exact_plan.edits, exact_plan.casts))
     for harmless in (
@@ -254,7 +256,7 @@ def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, st
         {},
     ):
         assignments = tuple(_assignments(loaded, options, policies, harmless))
-        short = replace(options, assignments=(*options.assignments, *assignments))
+        short = structs.replace(options, assignments=(*options.assignments, *assignments))
         if len(assignments) < len(policies) and _plans_same(loaded, short, exact_plan):
             return short
     return exact
@@ -297,7 +299,7 @@ def _assignments(
 
 
 def _plan(loaded: LoadedModel, options: Options) -> Plan:
-    return draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
+    return draft(loaded, structs.replace(options, retrace=loaded.document.format == "savedmodel"))
 
 
 def _plans_same(loaded: LoadedModel, options: Options, expected_plan: Plan) -> bool:

@@ -13,8 +13,11 @@ common policy of the float layers with weights; the first policy wins a tie.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import quantized_attention
@@ -145,8 +148,7 @@ FLOAT32: Final = policy.policy_from_name("float32")
 _CELLS: Final = frozenset({"cell", "cells"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """The new policy of a layer, with the reason."""
 
     policy: Policy | PolicyMap

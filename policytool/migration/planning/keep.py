@@ -27,6 +27,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from policytool.migration.planning.options import Outputs
 from policytool.migration.result_dtypes import decides_dtype, joins_tensors
 from policytool.model import custom_classes
@@ -54,8 +56,7 @@ _ANY_CALL: Final = -1
 """The call number that matches any call of a layer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputOrigins:
+class OutputOrigins(Struct, frozen=True, kw_only=True):
     """The sites of the layers that determine the values of a model's outputs."""
 
     computing: tuple[int, ...]

@@ -18,8 +18,9 @@ the four variables of the wrapper, then the optimizer's, and a copy of the optim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.edits import StateSlot
 from policytool.migration.plan import Note, NoteSeverity
@@ -39,8 +40,7 @@ _CURRENT: Final = "LossScaleOptimizer"
 _FACTOR: Final = "loss_scale_factor"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True, kw_only=True):
     """The format of the optimizer in a file."""
 
     keras3: bool

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.releases import dtypes, policy
 from policytool.releases.releases import running_release, target_and_containers
@@ -38,16 +39,14 @@ class Optimizers(StrEnum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     """An option ``--set PATTERN=POLICY``."""
 
     pattern: str
     policy: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """The options of a call. The defaults only upgrade policy formats."""
 
     to: str | None = None

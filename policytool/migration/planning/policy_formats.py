@@ -8,8 +8,9 @@ of another generation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.document import Address
 from policytool.formats.edits import Edit, EditKind
@@ -36,8 +37,7 @@ NEEDS_DECISION: Final = "needs-decision"
 """The code of a refusal of a policy whose replacement only the user can choose."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyWriter:
+class PolicyWriter(Struct, frozen=True, kw_only=True):
     """Writes policies for one file."""
 
     loaded: LoadedModel

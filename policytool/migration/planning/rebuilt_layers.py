@@ -12,8 +12,9 @@ dtypes do not change, and if no revived layer computes with changed values. Othe
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import Refusal

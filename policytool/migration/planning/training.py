@@ -8,9 +8,12 @@ models of TF 2.1 to 2.6 store the scale in the optimizer too, which keeps it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats.edits import Edit, EditKind, StateSlot
 from policytool.migration.plan import Note, NoteSeverity
@@ -79,8 +82,7 @@ _CONSEQUENCES: Final = {
 """The effect on training for each fate, as part of a sentence."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LossScaleVerdict:
+class LossScaleVerdict(Struct, frozen=True, kw_only=True):
     """
     The effect on training if releases, or a migration, drop the loss scales of a model's policies.
     """
@@ -287,8 +289,7 @@ SCALED: Final = "mixed_float16"
 _LEGACY_TARGETS: Final = "tf2.1-2.3"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
+class Training(Struct, frozen=True, kw_only=True):
     """The changes to the optimizer."""
 
     edits: tuple[Edit, ...] = ()

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.releases.layer_variables import agree
 from policytool.support.grouping import group_pairs
@@ -34,8 +35,7 @@ LORA_VARIABLES: Final = 2
 _KERNEL: Final = "kernel"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExpectedVariable:
+class ExpectedVariable(Struct, frozen=True, kw_only=True):
     """A variable that a layer creates."""
 
     name: str
@@ -100,8 +100,7 @@ def _is_converted_bias(expected: Shape, stored: tuple[int, ...]) -> bool:
     return actual in {size, 2 * size} or 2 * actual == size
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerVariables:
+class LayerVariables(Struct, frozen=True, kw_only=True):
     """The variables of a layer in the order of HDF5."""
 
     expected: tuple[ExpectedVariable, ...]

@@ -8,8 +8,9 @@ records. A row selects files by their container, policies, classes and keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.document import UNTYPED
 from policytool.formats.saved_model import GRAPH, KERAS
@@ -44,8 +45,7 @@ release, 0.8, derives them from tf_keras: Keras 3.15 fails with "Only instances 
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """The facts from which an incompatibility can be detected."""
 
     document: Document
@@ -79,8 +79,7 @@ class Evidence:
         return any(tensor.dtype == "bfloat16" for tensor in self.document.tensors or ())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Incompatibility:
+class Incompatibility(Struct, frozen=True, kw_only=True):
     """The reason why some releases fail to load a kind of file."""
 
     kind: Obstacle

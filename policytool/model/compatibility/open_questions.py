@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
 from policytool.model.model import Cause, Obstacle
@@ -66,8 +68,7 @@ them changes nothing.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Doubt:
+class Doubt(Struct, frozen=True, kw_only=True):
     """A possible reason for a release to fail."""
 
     cause: Cause

@@ -5,8 +5,9 @@ all objects of a group or none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.model import custom_classes
 from policytool.model.tree import path_of
@@ -24,8 +25,7 @@ _PACKAGE: Final = ">"
 """The separator between the package and the class in the name of a registered class."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectGroup:
+class ObjectGroup(Struct, frozen=True):
     """Objects of one class whose configs have the same keys."""
 
     kind: str

@@ -15,9 +15,12 @@ variables (:mod:`policytool.model.compatibility.restored_nodes`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats.document import NO_WEIGHTS, Layout
 from policytool.model import custom_classes
@@ -94,8 +97,7 @@ two rows do.
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Mismatch:
+class _Mismatch(Struct, frozen=True, kw_only=True):
     """A layer that cannot be restored, and the reason."""
 
     site: Site

@@ -11,8 +11,9 @@ files, see :mod:`policytool.model.compatibility.incompatibilities`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
@@ -48,8 +49,7 @@ INNER_STATE: Final = ("optimizer", "inner_optimizer")
 """The group in a ``.keras`` with the state of an optimizer that was wrapped when it was saved."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingEvidence:
+class TrainingEvidence(Struct, frozen=True, kw_only=True):
     """The facts about a file that the rows test."""
 
     document: Document
@@ -106,8 +106,7 @@ class TrainingEvidence:
         return tuple(loss) if isinstance(loss, list) else (loss,)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingRow:
+class TrainingRow(Struct, frozen=True, kw_only=True):
     """The result of some releases for a kind of training configuration."""
 
     formats: frozenset[str]

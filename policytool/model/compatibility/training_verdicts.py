@@ -10,8 +10,9 @@ custom code. The verdict is then unknown, because releases can find them in ``cu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.model import optimizer_config
 from policytool.model.compatibility import optimizer_state, training_incompatibilities
@@ -43,8 +44,7 @@ _ARCHIVES: Final = frozenset({"json", "keras", "orbax"})
 _LAMBDAS: Final = frozenset({"<lambda>", keras_objects.CODE})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LossOrMetric:
+class LossOrMetric(Struct, frozen=True, kw_only=True):
     """A loss or a metric, with its name in the file."""
 
     kind: str

@@ -12,8 +12,9 @@ loads a file without doubts. Otherwise the outcome is unknown, and
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.model.compatibility import open_questions as doubts
 from policytool.model.compatibility import (

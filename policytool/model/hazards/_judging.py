@@ -5,9 +5,10 @@ Keras.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.model import inbound_nodes
 from policytool.model.calls import CONSTANT
@@ -56,8 +57,7 @@ RUNNING: Final = frozenset({Harm.CODE, Harm.NAMED, Harm.PROGRAM})
 """The harms of code that a release runs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hazard:
+class Hazard(Struct, frozen=True, kw_only=True):
     """A harmful or unknown part of a file."""
 
     harm: Harm

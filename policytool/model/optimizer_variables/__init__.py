@@ -9,8 +9,9 @@ the variables of each optimizer and their order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.model import optimizer_config
 from policytool.model.optimizer_config import UnmappedError
@@ -60,8 +61,7 @@ _WITH_UNUSED: Final = "Adam"
 """The optimizer with an unused number for each weight if amsgrad is off, in Keras 2.1 to 2.3."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OptimizerState:
+class OptimizerState(Struct, frozen=True, kw_only=True):
     """The stored variables of an optimizer by their role."""
 
     iterations: Tensor | None

@@ -4,9 +4,10 @@ The variables that each optimizer creates, and their order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.model.optimizer_config import UnmappedError
 from policytool.model.tree import STATE
@@ -30,8 +31,7 @@ class Style(StrEnum):
     KERAS3 = "keras3"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StyledOptimizer:
+class StyledOptimizer(Struct, frozen=True, kw_only=True):
     """An optimizer without its wrapper."""
 
     class_name: str
@@ -39,8 +39,7 @@ class StyledOptimizer:
     style: Style
 
 
-@dataclass(frozen=True, slots=True)
-class SlotKind:
+class SlotKind(Struct, frozen=True):
     """A kind of variable that an optimizer creates for each weight, or once."""
 
     kind: str
@@ -82,8 +81,7 @@ class SlotKind:
         return self.without is None or len(weight) >= _FACTORED
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """A variable of an optimizer in the stored order."""
 
     kind: str

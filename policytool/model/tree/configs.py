@@ -13,6 +13,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from policytool.formats.document import Address
 from policytool.model.calls import layer_name
 from policytool.model.tree.site import (
@@ -84,8 +86,7 @@ class _Walk:
     """The addresses of the objects that serialize a shared layer there, by the same index."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True, kw_only=True):
     """The place of a layer in a config."""
 
     entry: Address

@@ -9,8 +9,9 @@ contains the layer, and two in the root. TF 2.5 writes all of them to two files.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.document import Address
 from policytool.model.tree import configs
@@ -31,8 +32,7 @@ _OWN: Final = (("dtype",), ("config", "dtype"))
 _MODEL_CONFIG: Final = "model_config"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerObject:
+class LayerObject(Struct, frozen=True, kw_only=True):
     """An object that serializes a layer."""
 
     entry: Address | None

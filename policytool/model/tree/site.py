@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.releases.layer_classes import Category, classes_of, public_class_name
 from policytool.support import limits
@@ -74,8 +76,7 @@ class Unspelled(Enum):
     ABSENT = auto()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Site:
+class Site(Struct, frozen=True, kw_only=True):
     """A layer at its first place."""
 
     names: tuple[str, ...]

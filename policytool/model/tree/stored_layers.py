@@ -9,8 +9,9 @@ left out, because its backbone may give it a policy of its own, such as float32 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.formats.document import Address
 from policytool.formats.keras_archive import TASK

@@ -6,9 +6,10 @@ missing kernels, timings, and the rewrite of a graph by TensorFlow's automatic m
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.numerics.check_results.verdicts import Answer, Open, worst
 from policytool.releases.policy import GLOBAL_SOURCE
@@ -45,8 +46,7 @@ class ExtraBatch(StrEnum):
     """All values are the lowest or the highest value of the range of the input."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckInput:
+class CheckInput(Struct, frozen=True, kw_only=True):
     """One input of the model, or of a signature."""
 
     name: str
@@ -66,8 +66,7 @@ class CheckInput:
     """The range of the drawn values; None for text, and for the user's inputs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OverflowProbe:
+class OverflowProbe(Struct, frozen=True, kw_only=True):
     """The result of runs with larger inputs: synthetic floats, all multiplied by a factor."""
 
     factor: float | None
@@ -82,8 +81,7 @@ class OverflowProbe:
     class_name: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckInputs:
+class CheckInputs(Struct, frozen=True, kw_only=True):
     """All inputs of a run."""
 
     kind: InputKind
@@ -112,8 +110,7 @@ class CheckInputs:
 _WIDE: Final = frozenset({"float32", "float64", GLOBAL_SOURCE})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckSide:
+class CheckSide(Struct, frozen=True, kw_only=True):
     """The reference or the candidate."""
 
     path: str
@@ -148,8 +145,7 @@ class CheckSide:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckRun:
+class CheckRun(Struct, frozen=True, kw_only=True):
     """The measurements on one device, for the call of the model or for one signature."""
 
     device: TensorFlowDevice
@@ -268,16 +264,14 @@ class CheckRun:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckNote:
+class CheckNote(Struct, frozen=True, kw_only=True):
     """Something to know about a check."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedFile:
+class RecordedFile(Struct, frozen=True, kw_only=True):
     """The file of a recorded run."""
 
     file: str
@@ -286,8 +280,7 @@ class RecordedFile:
     calls: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class Check(Struct, frozen=True, kw_only=True):
     """The result of a complete check."""
 
     reference: CheckSide
@@ -376,8 +369,7 @@ class Check:
         return all(run.holds and not run.missing for run in self.runs)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptScope:
+class KeptScope(Struct, frozen=True, kw_only=True):
     """A scope of a graph, such as that of a layer, with ops that stay in float32."""
 
     scope: str
@@ -388,8 +380,7 @@ class KeptScope:
     """Whether no op in the scope was changed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraphRewrite:
+class GraphRewrite(Struct, frozen=True, kw_only=True):
     """The changes of a TensorFlow pass in the graph of a signature."""
 
     option: str
@@ -431,8 +422,7 @@ class GraphRewrite:
         return "bfloat16" if self.option.endswith(("bfloat16", "_mkl")) else "float16"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorFlowDevice:
+class TensorFlowDevice(Struct, frozen=True, kw_only=True):
     """A device that TensorFlow detects. Properties that TensorFlow does not report are None."""
 
     name: str
@@ -459,8 +449,7 @@ class TensorFlowDevice:
     cudnn: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MissingKernel:
+class MissingKernel(Struct, frozen=True, kw_only=True):
     """An op of the traced graph for which a device has no kernel."""
 
     op: str
@@ -485,8 +474,7 @@ class MissingKernel:
     """Whether the device has a kernel for the op in float32."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True, kw_only=True):
     """The time and memory of a model's calls on one batch."""
 
     latency: float

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
 
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.support.text import codec
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GradientReductions:
+class GradientReductions(Struct, frozen=True, kw_only=True):
     """
     Counts and sums that compare the elements of one or more gradients of the candidate with the
     reference. An element counts once for each batch.
@@ -80,8 +80,7 @@ class GradientReductions:
     def __add__(self, other: GradientReductions) -> GradientReductions:
         """Return the reductions over the elements of both."""
         both = {
-            field.name: (getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)
+            name: (getattr(self, name), getattr(other, name)) for name in self.__struct_fields__
         }
         return GradientReductions(
             **{
@@ -91,8 +90,7 @@ class GradientReductions:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputLoss:
+class OutputLoss(Struct, frozen=True, kw_only=True):
     """The loss of one output of the model."""
 
     output: str
@@ -113,8 +111,7 @@ class OutputLoss:
     """Why the loss is not the recorded one; None if it is."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainedVariable:
+class TrainedVariable(Struct, frozen=True, kw_only=True):
     """A trainable variable that has a gradient."""
 
     layer: str
@@ -132,8 +129,7 @@ class TrainedVariable:
         return f"{self.layer}/{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """The gradients with one loss scale."""
 
     scale: float
@@ -151,8 +147,7 @@ class Trial:
         return sum(self.variables, GradientReductions())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DynamicScale:
+class DynamicScale(Struct, frozen=True, kw_only=True):
     """The result of Keras' rule for a dynamic loss scale on these batches."""
 
     initial: float
@@ -167,8 +162,7 @@ class DynamicScale:
     """The number of steps that the optimizer skips before this scale."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gradients:
+class Gradients(Struct, frozen=True, kw_only=True):
     """The measurements of a model's gradients."""
 
     recorded: Fixed | Dynamic | None
@@ -272,7 +266,7 @@ def _recorded_scale(record: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
 def _reductions(names: Sequence[str], row: Sequence[float]) -> GradientReductions:
     """Return the reductions in a row of numbers with these names; counts become integers."""
     count_names = {
-        field.name for field in fields(GradientReductions) if isinstance(field.default, int)
+        field.name for field in structs.fields(GradientReductions) if isinstance(field.default, int)
     }
     values: dict[str, Any] = {
         name: int(value) if name in count_names else value

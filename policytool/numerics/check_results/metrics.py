@@ -9,9 +9,10 @@ Changes are counted for each row, and added up over all batches.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +39,7 @@ NORMAL_EXPONENTS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 """The smallest and largest binary exponents of normal numbers of each dtype (IEEE 754, 3.3)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TensorReductions:
+class TensorReductions(Struct, frozen=True, kw_only=True):
     """
     The counts and sums of a tensor over all batches, from the device; None if they were not
     measured.
@@ -94,8 +94,7 @@ class TensorReductions:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metrics:
+class Metrics(Struct, frozen=True, kw_only=True):
     """
     The errors of a tensor of the candidate. A value is None if it was not measured or is undefined:
     no pair of values is finite, or a sum exceeds the range of float64.
@@ -293,8 +292,7 @@ def _pair_or_none(
     return None if reference is None or candidate is None else (reference, candidate)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shares:
+class Shares(Struct, frozen=True, kw_only=True):
     """Statistics of the share of changed rows in each sample; 0 or 1 for a sample of one row."""
 
     samples: int
@@ -321,8 +319,7 @@ class Shares:
         return self.total == self.changed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChannelErrors:
+class ChannelErrors(Struct, frozen=True, kw_only=True):
     """The errors of one channel, or of all channels together."""
 
     error: float
@@ -343,8 +340,7 @@ class ChannelErrors:
     values: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbabilityErrors:
+class ProbabilityErrors(Struct, frozen=True, kw_only=True):
     """The differences between values from 0 to 1."""
 
     error: float
@@ -360,8 +356,7 @@ class ProbabilityErrors:
     """The sum of the reference's values."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputChanges:
+class OutputChanges(Struct, frozen=True, kw_only=True):
     """How the values of one output changed."""
 
     samples: int
@@ -415,8 +410,7 @@ class OutputChanges:
     channels: tuple[ChannelErrors, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputMetric:
+class OutputMetric(Struct, frozen=True, kw_only=True):
     """The metric of one output, or of all outputs together."""
 
     output: str | None
@@ -443,8 +437,7 @@ class OutputMetric:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TaskMetric:
+class TaskMetric(Struct, frozen=True, kw_only=True):
     """The metric of each output that has labels."""
 
     name: str
@@ -465,8 +458,7 @@ class TaskMetric:
         return all(output.passed for output in self.outputs)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallTrace:
+class CallTrace(Struct, frozen=True, kw_only=True):
     """The position of a call in the candidate. Other calls are indices in ``CheckRun.calls``."""
 
     begun: int
@@ -482,8 +474,7 @@ class CallTrace:
     """Whether an input has NaN or infinity in the candidate where it is finite in the reference."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckedOutput:
+class CheckedOutput(Struct, frozen=True, kw_only=True):
     """A tensor that a call returns, compared between the reference and the candidate."""
 
     shape: tuple[int | None, ...]
@@ -538,8 +529,7 @@ class CheckedOutput:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerCall:
+class LayerCall(Struct, frozen=True, kw_only=True):
     """One call of a layer."""
 
     path: str

@@ -5,9 +5,10 @@ The verdict of a check: judgements of errors, and the answer whether the candida
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,8 +61,7 @@ class NotComparable(StrEnum):
     """All values of the reference are the same."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True, kw_only=True):
     """
     An error compared with its tolerance.
 
@@ -91,8 +91,7 @@ class Judgement:
         return self.ruling is not Ruling.PASSED
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """The call that causes the error of a failed check."""
 
     path: str
@@ -112,8 +111,7 @@ class Origin:
     """Whether the call computes NaN or infinity in the reference too."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True, kw_only=True):
     """The layers that must stay in float32, from further runs of the check."""
 
     layers: tuple[str, ...]
@@ -146,8 +144,7 @@ class Advice:
         return 2 * len(self.layers) > self.choices > 0 or self.policy is not None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckVerdict:
+class CheckVerdict(Struct, frozen=True, kw_only=True):
     """Whether the errors of the candidate are within what its dtypes explain."""
 
     judgements: tuple[Judgement, ...]
@@ -253,8 +250,7 @@ class OutputKind(StrEnum):
     """A probability. The error of the value is measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """A value with its one-sided bounds at 95 % confidence."""
 
     value: float
@@ -292,8 +288,7 @@ class Open(StrEnum):
     """The output may be of several kinds, which have different answers."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KindAnswer:
+class KindAnswer(Struct, frozen=True, kw_only=True):
     """The answer for an output if its values are of one kind."""
 
     kind: OutputKind
@@ -313,8 +308,7 @@ class KindAnswer:
     """The channel with the largest error; None if all are compared together."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputAnswer:
+class OutputAnswer(Struct, frozen=True, kw_only=True):
     """Whether the candidate is safe, according to one output."""
 
     name: str

@@ -6,8 +6,10 @@ The candidate layers of ``tune``, which can be kept in float32 or converted: the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.migration import planning
 from policytool.migration.planning import decisions, keep
@@ -36,8 +38,7 @@ _OUTPUTS: Final = frozenset({keep.OUTPUT, keep.SHAPED})
 """Reasons to keep output layers, which are candidates only with ``--include outputs``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidates:
+class Candidates(Struct, frozen=True, kw_only=True):
     """The layers among which a search selects those to keep in float32."""
 
     options: Options
@@ -156,8 +157,7 @@ def _convert(loaded: LoadedModel, options: Options) -> LoadedModel:
     return planned_model(loaded, plan)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerEvidence:
+class LayerEvidence(Struct, frozen=True, kw_only=True):
     """The measurements of a layer in 16 bits."""
 
     error: float | None

@@ -8,9 +8,10 @@ what the objective allows: a run meets the objective if its excess is at most 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.numerics.check_results.verdicts import (
     JudgementSubject,
@@ -51,8 +52,7 @@ GRADIENT_ERROR: Final = 0.1
 """The allowed relative error of all gradients together, at the best loss scale."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Objective:
+class Objective(Struct, frozen=True, kw_only=True):
     """The requirements for the tuned model, which must meet all of them."""
 
     tolerances: Tolerances | None
@@ -255,8 +255,7 @@ class Split(StrEnum):
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True, kw_only=True):
     """The measurements of the model with a set of layers in float32."""
 
     kept: tuple[str, ...]
@@ -293,8 +292,7 @@ class Trial:
     """Why the model cannot run with this set; None if it can."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TunedLayer:
+class TunedLayer(Struct, frozen=True, kw_only=True):
     """A candidate layer, with its measurements when all candidates are converted."""
 
     path: str
@@ -339,8 +337,7 @@ class TunedLayer:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CurvePoint:
+class CurvePoint(Struct, frozen=True, kw_only=True):
     """The best trial among those that convert the same number of layers."""
 
     converted: int
@@ -351,8 +348,7 @@ class CurvePoint:
     error: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tuning:
+class Tuning(Struct, frozen=True, kw_only=True):
     """The result of a search."""
 
     policy: str

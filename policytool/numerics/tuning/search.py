@@ -13,8 +13,9 @@ import itertools
 import math
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.numerics.tuning.results import Ending, Split
 from policytool.support.errors import UsageError, short
@@ -58,8 +59,7 @@ class ExhaustedError(Exception):
         self.ending = ending
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True, kw_only=True):
     """The limits of a search."""
 
     trials: float = MAX_TRIALS
@@ -84,8 +84,7 @@ def parse_budget(text: str) -> Budget:
     return Budget(trials=math.inf, seconds=number) if match[2] else Budget(trials=number)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hints:
+class Hints(Struct, frozen=True, kw_only=True):
     """The information for a search before its first trial."""
 
     candidates: tuple[str, ...]

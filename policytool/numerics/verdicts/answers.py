@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from policytool.numerics.check_results import checks, gradients, metrics
 from policytool.numerics.check_results.checks import CheckRun

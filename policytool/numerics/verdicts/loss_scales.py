@@ -10,9 +10,10 @@ avoid; for example, rounding may have disabled a ReLU.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.migration.planning.training import scale_text
 from policytool.releases.policy import Dynamic
@@ -59,8 +60,7 @@ class ScaleNeed(Enum):
     """A scale recovers elements that underflow, or keeps gradients finite."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GradientLoss:
+class GradientLoss(Struct, frozen=True, kw_only=True):
     """The gradients of a variable, or of all variables, without a scale and with one."""
 
     path: str
@@ -92,8 +92,7 @@ class GradientLoss:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LossScaleDecision:
+class LossScaleDecision(Struct, frozen=True, kw_only=True):
     """Whether the candidate needs a loss scale, with the sentences for the report."""
 
     need: ScaleNeed

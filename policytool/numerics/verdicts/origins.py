@@ -10,10 +10,12 @@ has an error only because its inputs were rounded, the cause is the calls that c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import takewhile
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.numerics.check_results.verdicts import (
     JudgementSubject,
@@ -46,8 +48,7 @@ class Blame(StrEnum):
     """The call rounds its outputs, which causes an error above the tolerance in a later call."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Charge:
+class Charge(Struct, frozen=True, kw_only=True):
     """A call that causes an error."""
 
     call: int
@@ -281,8 +282,7 @@ def _producers(call: LayerCall) -> tuple[int, ...]:
     return call.trace.producers if call.trace is not None else ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choices:
+class Choices(Struct, frozen=True, kw_only=True):
     """The layers that can be kept in float32: they compute in 16 bits, by a policy in the file."""
 
     paths: tuple[str, ...]

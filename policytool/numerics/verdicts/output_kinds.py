@@ -8,8 +8,9 @@ If these do not decide, the output has several possible readings.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.numerics.check_results.verdicts import OutputKind
 from policytool.releases import keras_objects
@@ -46,8 +47,7 @@ _LEAST_EMBEDDING: Final = 16
 _BOTH: Final = frozenset({OutputKind.BINARY, OutputKind.PROBABILITY})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputFacts:
+class OutputFacts(Struct, frozen=True, kw_only=True):
     """The properties of an output other than its values."""
 
     shape: tuple[int | None, ...]

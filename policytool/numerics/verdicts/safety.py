@@ -15,10 +15,12 @@ for samples that did not occur: samples like the worst one may occur three times
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policytool.numerics.check_results.verdicts import (
     Answer,
@@ -220,8 +222,7 @@ _SHARES_OF: Final[Mapping[OutputKind, Callable[[OutputChanges], Shares | None]]]
 """Kinds whose changes are shares of samples, with the measurement of these shares."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SafetyRule:
+class SafetyRule(Struct, frozen=True, kw_only=True):
     """The options that determine whether a candidate is safe."""
 
     max_change: float = MAX_CHANGE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
 from policytool.numerics.check_sides import UserFunction, function_named
@@ -37,8 +38,7 @@ _ROUNDING: Final = 2.0**-20
 """The relative rounding error of a metric, because libraries compute it in float32."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MetricOptions:
+class MetricOptions(Struct, frozen=True, kw_only=True):
     """The values of ``--labels`` and ``--metric``."""
 
     labels: Path | None

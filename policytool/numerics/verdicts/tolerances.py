@@ -16,9 +16,11 @@ depth up to 16,384. A sum in 16 bits, such as that of AveragePooling2D, had an e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.numerics.check_results.verdicts import (
     CheckVerdict,
@@ -60,8 +62,7 @@ quantized values, relative to the largest. The rounding of stored weights depend
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToleranceOption:
+class ToleranceOption(Struct, frozen=True, kw_only=True):
     """The value of one ``--tolerance``: a number for all names, or for those of a pattern."""
 
     pattern: str | None
@@ -87,8 +88,7 @@ def parse_tolerance(text: str) -> ToleranceOption:
     return ToleranceOption(pattern=pattern if equals else None, value=value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tolerances:
+class Tolerances(Struct, frozen=True, kw_only=True):
     """Every ``--tolerance`` of a call."""
 
     given: tuple[ToleranceOption, ...] = ()

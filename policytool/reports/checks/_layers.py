@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
@@ -133,8 +134,7 @@ def dtype(reference: str | None, candidate: str | None) -> Cell:
 _LAYERS: Final = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasuredCall:
+class MeasuredCall(Struct, frozen=True, kw_only=True):
     """A call, and its judgement."""
 
     call: LayerCall

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.migration.planning.options import Outputs
 from policytool.numerics.check_results.verdicts import (
@@ -473,8 +474,7 @@ def _error(judgement: Judgement) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checks:
+class Checks(Struct, frozen=True, kw_only=True):
     """A check, and how much of it to show."""
 
     check: Check | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from policytool.comparison.result import Aspect, ComparisonVerdict, Pairing, Presence
 from policytool.reports.fields import (
@@ -299,8 +300,7 @@ _COMPARISON: Final[Record[ListedComparison]] = Record(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Differences:
+class Differences(Struct, frozen=True, kw_only=True):
     """A comparison, and how much of it to show."""
 
     outcome: DiffOutcome

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.model.model import Effect
 from policytool.releases.releases import release_name
@@ -65,8 +67,7 @@ TONES: Final = {
 OUTCOMES: Final = {FixOutcome.FIXED: "fixed", FixOutcome.PLANNED: "would be fixed"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FindingGroup:
+class FindingGroup(Struct, frozen=True, kw_only=True):
     """The findings of a rule in a file with the same severity."""
 
     rule: Rule
@@ -74,8 +75,7 @@ class FindingGroup:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True, kw_only=True):
     """The totals of an audit."""
 
     models: int

@@ -11,8 +11,9 @@ they were traced.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.commands.inspect import ExportSummary, ModelExtras, SuggestedFix
 from policytool.formats import TITLES, orbax
@@ -91,8 +92,7 @@ _KINDS: Final = 4
 """Kinds of ops named of each list, the commonest first; a header is read, not searched."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True, kw_only=True):
     """The dtypes that a model's layers declare to compute in."""
 
     by_any: frozenset[str]

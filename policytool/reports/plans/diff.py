@@ -14,8 +14,9 @@ import copy
 import difflib
 import json
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from policytool.formats import TITLES
 from policytool.formats.discovery import display_path
@@ -301,8 +302,7 @@ _MARK: Final = "\x00policytool:"
 _STYLES: Final = {"+": "good", "-": "bad", "@": "mixed"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Change:
+class _Change(Struct, frozen=True, kw_only=True):
     """Consecutive lines that are equal in both texts, or that one edit changes."""
 
     before: tuple[str, ...]

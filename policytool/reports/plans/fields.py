@@ -7,9 +7,10 @@ its functions come first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from policytool.commands.migrate import Status
 from policytool.formats import REWRITTEN, TITLES
@@ -527,8 +528,7 @@ REPORT: Final[Report[Migrations]] = Report(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Migrations:
+class Migrations(Struct, frozen=True, kw_only=True):
     """The results of a call of ``migrate``."""
 
     migrations: Sequence[Migration]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 from policytool.commands.destinations import default_name
 from policytool.commands.migrate import Status
@@ -257,8 +258,7 @@ def _closest(tuning: Tuning, before: str) -> str:
     return before + "; ".join(reached_parts(tuning, tuning.closest))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tunings:
+class Tunings(Struct, frozen=True, kw_only=True):
     """A search, and the outcome for the model."""
 
     tuning: Tuning | None = None

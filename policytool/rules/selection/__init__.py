@@ -9,8 +9,9 @@ This module parses the selectors of rules: ids, prefixes of ids, names, and ``AL
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool import rules
 from policytool.support.errors import UsageError, short
@@ -26,8 +27,7 @@ ALL: Final = "ALL"
 _BEGINNING: Final = re.compile(r"PT[0-9]{1,3}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Selector:
+class Selector(Struct, frozen=True, kw_only=True):
     """A selector of rules."""
 
     text: str

@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats.document import Signature
 from policytool.rules.selection.suppressions import judge
@@ -33,8 +35,7 @@ VERSION: Final = 1
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Known:
+class Known(Struct, frozen=True, kw_only=True, order=True):
     """A finding in a baseline."""
 
     path: str
@@ -47,8 +48,7 @@ class Known:
     fingerprint: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True, kw_only=True):
     """
     The contents of a baseline. In the file, paths are relative to the directory of the baseline; in
     memory, they are the paths of reports.

@@ -11,10 +11,12 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003  # for the codec
-from dataclasses import dataclass, field, replace
 from datetime import date  # noqa: TC003  # as above
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from policytool.rules.base import Suppressed, fingerprints
 from policytool.support import limits
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
 _UP: Final = "../"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PathPattern:
+class PathPattern(Struct, frozen=True, kw_only=True):
     """
     A glob that matches files below a directory.
 
@@ -120,8 +121,7 @@ before its start, matches itself.
 KNOWN: Final = "recorded in the baseline"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suppression:
+class Suppression(Struct, frozen=True, kw_only=True):
     """A ``[[suppress]]`` table of a settings file."""
 
     words: tuple[str, ...]
@@ -180,8 +180,7 @@ class Suppression:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PerFileIgnore:
+class PerFileIgnore(Struct, frozen=True, kw_only=True):
     """Rules that are ignored in some files."""
 
     pattern: PathPattern
@@ -192,8 +191,7 @@ class PerFileIgnore:
         return f"{self.pattern.glob}:{','.join(self.words)}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Suppressions:
+class Suppressions(Struct, frozen=True, kw_only=True):
     """All sources of suppressions, in the order of precedence."""
 
     directory: str

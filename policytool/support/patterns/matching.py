@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from re import _constants as codes  # type: ignore[attr-defined]  # as the parser, it has no stub
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
@@ -107,8 +108,7 @@ class Look(NamedTuple):
     is_negative: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Struct, frozen=True):
     """A parsed pattern."""
 
     text: str

@@ -1,12 +1,11 @@
 """
-Encodes dataclasses as JSON and decodes them, for messages between processes, reports and saved
-plans.
+Encodes values as JSON and decodes them, for messages between processes, reports and saved plans.
 
-A dataclass becomes an object with its fields, except for fields that are ``ABSENT``. A tuple or a
-set becomes a list, an enum its value, and a path or a date a string. A mapping becomes an object,
-or a list of pairs if its keys are not strings. Reading follows the type hints and checks every
-value, so that, unlike with pickle, the input cannot run code. A hint is evaluated in the module of
-its class, so this module must import the names in the hint at run time.
+A struct or dataclass becomes an object with its fields, except for fields that are ``ABSENT``. A
+tuple or a set becomes a list, an enum its value, and a path or a date a string. A mapping becomes
+an object, or a list of pairs if its keys are not strings. Reading follows the type hints and checks
+every value, so that, unlike with pickle, the input cannot run code. A hint is evaluated in the
+module of its class, so this module must import the names in the hint at run time.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from policytool.support.text.jsontext import ABSENT, Absent, Json
 
@@ -65,8 +66,8 @@ def encode(value: object, *, ascii_only: bool = True, nan: bool = True) -> str:
 @cache
 def _form(cls: type) -> Form:
     """Return the function that converts instances of a class to JSON values."""
-    if is_dataclass(cls):
-        return _object_form(tuple(field.name for field in fields(cls)))
+    if (names := _field_names(cls)) is not None:
+        return _object_form(names)
     if issubclass(cls, Enum):
         return attrgetter("value")
     if issubclass(cls, Path):
@@ -78,6 +79,14 @@ def _form(cls: type) -> Form:
     if issubclass(cls, Mapping):
         return _entries
     raise TypeError(f"{cls} has no form in JSON")
+
+
+def _field_names(cls: Any) -> tuple[str, ...] | None:  # noqa: ANN401
+    """Return the names of the fields of a struct or dataclass; None for other classes."""
+    if issubclass(cls, msgspec.Struct):
+        names: tuple[str, ...] = cls.__struct_fields__
+        return names
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else None
 
 
 def _object_form(names: tuple[str, ...]) -> Form:
@@ -163,8 +172,8 @@ def _class(cls: type) -> Read:
         return lambda json_value: date.fromisoformat(_check(json_value, str, _WORDS[str]))
     if issubclass(cls, Enum):
         return cls
-    if is_dataclass(cls):
-        return _dataclass(cls)
+    if _field_names(cls) is not None:
+        return _fields(cls)
     raise TypeError(f"{cls} has no form in JSON")
 
 
@@ -181,18 +190,13 @@ def _check(
     return json_value
 
 
-def _dataclass(cls: type) -> Read:
-    """Return the function that reads a dataclass from a JSON object."""
+def _fields(cls: Any) -> Read:  # noqa: ANN401
+    """Return the function that reads a struct or dataclass from a JSON object."""
     hints = typing.get_type_hints(cls)
-    readers = {field.name: reader(hints[field.name]) for field in fields(cls)}
-    absent = dict.fromkeys(
-        (name for name in readers if Absent in typing.get_args(hints[name])), ABSENT
-    )
-    needed = {
-        field.name
-        for field in fields(cls)
-        if field.default is MISSING and field.default_factory is MISSING
-    } - absent.keys()
+    names = _field_names(cls) or ()
+    readers = {name: reader(hints[name]) for name in names}
+    absent = {name: ABSENT for name in names if Absent in typing.get_args(hints[name])}
+    needed = _without_default(cls) - absent.keys()
 
     def read_fields(json_object: Any) -> Any:  # noqa: ANN401
         _check(json_object, dict, "an object")
@@ -204,6 +208,17 @@ def _dataclass(cls: type) -> Read:
         return cls(**{**absent, **field_values})
 
     return read_fields
+
+
+def _without_default(cls: Any) -> set[str]:  # noqa: ANN401
+    """Return the names of the fields that must be given."""
+    if issubclass(cls, msgspec.Struct):
+        return {field.name for field in msgspec.structs.fields(cls) if field.required}
+    return {
+        field.name
+        for field in fields(cls)
+        if field.default is MISSING and field.default_factory is MISSING
+    }
 
 
 def _tuple(arguments: tuple[Any, ...]) -> Read:
@@ -260,9 +275,11 @@ def _union(members: tuple[Any, ...]) -> Read:
             json_value
         )
     by_keys: dict[frozenset[str], Read] = {}
-    if all(map(is_dataclass, others)):
+    if all(isinstance(member, type) for member in others):
         by_keys = {
-            frozenset(field.name for field in fields(member)): reader(member) for member in others
+            frozenset(names): reader(member)
+            for member in others
+            if (names := _field_names(member)) is not None
         }
     if len(by_keys) < len(others):
         raise TypeError("union members without a distinguishing field have no form in JSON")

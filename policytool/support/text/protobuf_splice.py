@@ -9,8 +9,9 @@ outermost to the innermost, is the address of a value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.support.steps import spend
 
@@ -33,8 +34,7 @@ class WireError(ValueError):
     """Bytes that are not a protobuf message."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Span:
+class Span(Struct, frozen=True, order=True):
     """
     A length-delimited field: the positions of its length, of the start of its value, and of its
     end.
@@ -45,8 +45,7 @@ class Span:
     end: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Field:
+class Field(Struct, frozen=True, kw_only=True):
     """One field of a message."""
 
     number: int
@@ -57,8 +56,7 @@ class Field:
     """The value of a varint."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Splice:
+class Splice(Struct, frozen=True, order=True):
     """Bytes that replace a range of a file."""
 
     start: int

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from msgspec import Struct
+
 from policytool.support import limits
 from policytool.support.errors import CodedError
 from policytool.support.steps import spend
@@ -120,8 +122,7 @@ class YamlNode:
         return node
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True, kw_only=True):
     """The content of a YAML text."""
 
     value: Json

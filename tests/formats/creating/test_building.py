@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 import pytest
 from h5py import h5a, h5t
+from msgspec.structs import replace
 
 from policytool.formats import creating, format_detection
 from policytool.formats.document import Tensor

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from policytool.numerics import recordings
 from policytool.numerics.recordings import (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec import structs
 
 from policytool.formats import format_detection
 from policytool.formats.edits import Placement
@@ -90,7 +91,7 @@ def converted(
 def in_bfloat16(document: Document) -> Document:
     """Return a model whose float variables are in bfloat16."""
     tensors = tuple(
-        replace(one, dtype="bfloat16") if one.dtype == "float32" else one
+        structs.replace(one, dtype="bfloat16") if one.dtype == "float32" else one
         for one in document.tensors or ()
     )
     return replace(document, tensors=tensors)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec import structs
 
 from policytool.formats import format_detection, rewriting
 from policytool.formats.document import Address
@@ -322,7 +323,7 @@ def test_signatures_compute_as_before() -> None:
         or "still computes in" in warning.message
     )
     told = replace(
-        found, signatures=(replace(signatures[0], compute_dtypes=("float16", "float32")),)
+        found, signatures=(structs.replace(signatures[0], compute_dtypes=("float16", "float32")),)
     )
     warning = next(
         note for note in planned(told, "float32").notes if note.code == "signatures-as-before"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from msgspec import structs
 
 from policytool.formats import format_detection
 from policytool.formats.document import Tensor
@@ -195,7 +196,9 @@ def test_schedules() -> None:
             "class_name": "Adam",
             "config": {"name": "Adam", "learning_rate": {**rate, **module}},
         }
-        other = replace(found, optimizer=optimizer, configuration={"loss": "mean_squared_error"})
+        other = structs.replace(
+            found, optimizer=optimizer, configuration={"loss": "mean_squared_error"}
+        )
         assert (verdict(other, "keras3.15").reason is not None) is refused
         assert verdict(other, "tf2.15").outcome is Outcome.LOADS
 
@@ -232,7 +235,7 @@ def test_losses(loss: Any, *, refused: bool) -> None:
     A loss in HDF5 is incompatible with Keras 3 if Keras 3.0, 3.3, 3.6 and 3.15 failed to load it.
     """
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
-    found = replace(_evidence(document), configuration={"loss": loss})
+    found = structs.replace(_evidence(document), configuration={"loss": loss})
     assert (verdict(found, "keras3.15").reason is not None) is refused
     assert verdict(found, "tf2.15").outcome is Outcome.LOADS
 
@@ -244,12 +247,12 @@ def test_custom_losses_and_metrics_give_an_unknown_verdict(name: str) -> None:
     look up metrics in HDF5.
     """
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
-    loss = replace(_evidence(document), configuration={"loss": {"dense": name}})
+    loss = structs.replace(_evidence(document), configuration={"loss": {"dense": name}})
     assert [verdict(loss, loader).doubt is None for loader in ("tf2.15", "keras3.15")] == [
         False,
         False,
     ]
-    metric = replace(_evidence(document), configuration={"metrics": [["accuracy", name]]})
+    metric = structs.replace(_evidence(document), configuration={"metrics": [["accuracy", name]]})
     assert [verdict(metric, loader).doubt is None for loader in ("tf2.15", "keras3.15")] == [
         False,
         True,
@@ -268,7 +271,7 @@ def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
         Tensor(path=("optimizer", "vars", str(number)), shape=shape, dtype="float32")
         for number, shape in enumerate(shapes)
     )
-    found = replace(
+    found = structs.replace(
         _evidence(document),
         document=replace(document, tensors=state),
         optimizer={"class_name": "Nadam", "config": {"name": "nadam"}},
@@ -284,7 +287,7 @@ def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
 def test_keras_2_rebuilds_nadam_for_a_trained_weight(trained: bool) -> None:  # noqa: FBT001
     """Without one, TF 2.12 to 2.15 and tf_keras 2.21 fail with an IndexError."""
     found = _evidence(_document("tf_keras2.21/lso_fixed128.h5", migrated=False))
-    found = replace(
+    found = structs.replace(
         found,
         optimizer={"class_name": "Custom>Nadam", "config": {"name": "Nadam", "jit_compile": True}},
         placed=found.placed if trained else storage.NO_VARIABLES,
@@ -302,7 +305,7 @@ def test_the_one_loss_without_a_function_is_not_found_in_hdf5(file: str, *, load
     """
     found = _evidence(_document(f"keras3.15/{file}", migrated=False))
     loss: Json = {"class_name": "CategoricalGeneralizedCrossEntropy", "config": {"q": 0.5}}
-    found = replace(found, configuration={"loss": loss})
+    found = structs.replace(found, configuration={"loss": loss})
     assert (verdict(found, "keras3.15").reason is None) is loads
 
 
@@ -312,7 +315,7 @@ def test_archive_with_state_but_no_optimizer_has_an_unknown_verdict() -> None:
     HDF5, has an unknown verdict.
     """
     document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
-    found = replace(_evidence(document), optimizer=None)
+    found = structs.replace(_evidence(document), optimizer=None)
     assert verdict(found, "keras3.15").doubt is not None
 
 
@@ -350,7 +353,7 @@ def test_custom_optimizer_gives_an_unknown_verdict_in_keras_3_0() -> None:
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     for name, is_open in (("adam", False), ("ScheduleFreeAdamW", False), ("my_adam", True)):
         optimizer: Json = {"class_name": "MyAdam", "config": {"name": name}}
-        found = replace(_evidence(document), optimizer=optimizer, configuration={})
+        found = structs.replace(_evidence(document), optimizer=optimizer, configuration={})
         assert (verdict(found, "keras3.0").doubt is not None) is is_open
 
 
@@ -359,7 +362,7 @@ def test_an_optimizer_of_a_later_release_does_not_exist(loader: str, *, exists: 
     """Keras 3.6 fails with ``compile=True`` on a file with Muon that Keras 3.12 wrote."""
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     optimizer: Json = {"class_name": "Muon", "config": {"name": "muon"}}
-    found = replace(_evidence(document), optimizer=optimizer, configuration={})
+    found = structs.replace(_evidence(document), optimizer=optimizer, configuration={})
     assert (verdict(found, loader).reason is None) is exists
 
 
@@ -378,9 +381,9 @@ def test_optimizers_of_tf_2_12(
 ) -> None:
     """TF 2.12 finds AdamW as Custom or by its module, and has neither Lion nor warmup."""
     evidence = _evidence(_document("tf2.15/adam_autowrap_mf16.h5", migrated=False))
-    evidence = replace(evidence, document=replace(evidence.document, state=()))
+    evidence = structs.replace(evidence, document=replace(evidence.document, state=()))
     entry: Any = {"class_name": class_name, "config": config, "module": module}
-    changed = replace(evidence, optimizer=entry)
+    changed = structs.replace(evidence, optimizer=entry)
     assert {
         loader for loader in ("tf2.12", "tf2.15") if verdict(changed, loader).reason is not None
     } == refusing

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from policytool.formats.casting import DTYPES
 from policytool.numerics.check_results.metrics import (
@@ -73,7 +73,7 @@ def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
 
 def test_child_process_returns_every_reduction() -> None:
     """The child returns each reduction under the name of its attribute."""
-    assert tuple(field.name for field in fields(TensorReductions)) == tensor_errors.FIELDS
+    assert TensorReductions.__struct_fields__ == tensor_errors.FIELDS
 
 
 @pytest.mark.parametrize("dtype", sorted(LARGEST_FINITE))
@@ -260,7 +260,7 @@ def test_metrics_that_were_not_measured_are_unknown() -> None:
     )
     assert [
         (field.name, part)
-        for field in fields(value)
+        for field in structs.fields(value)
         if (part := getattr(value, field.name)) is not None
     ] == [("elements", 7), ("differing", 2)]
 

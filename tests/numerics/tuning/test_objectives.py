@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from policytool.numerics.check_results.gradients import GradientReductions
 from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric

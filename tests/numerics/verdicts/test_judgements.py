@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from policytool.numerics.check_results.verdicts import Judgement, Ruling
 from policytool.numerics.verdicts import answers

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from policytool.formats import format_detection
 from policytool.model import reading
@@ -152,7 +152,7 @@ def test_nothing_has_no_shares() -> None:
         == nothing.relative_error
         == 0
     )
-    assert dataclasses.replace(nothing, squared_error=1.0).relative_error == math.inf
+    assert structs.replace(nothing, squared_error=1.0).relative_error == math.inf
 
 
 def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
@@ -409,9 +409,9 @@ def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradie
 def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
     """This includes gradients that are zero or wrong."""
     same = tuple(
-        dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
+        structs.replace(trial, variables=found.trials[0].variables) for trial in found.trials
     )
-    result = loss_scales.loss_scale_decision(dataclasses.replace(found, trials=same))
+    result = loss_scales.loss_scale_decision(structs.replace(found, trials=same))
     assert result.need is ScaleNeed.NONE
     assert not result.matters
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from policytool.numerics.check_results.metrics import CallTrace
 from policytool.numerics.verdicts import origins

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from policytool.numerics.check_results import metrics
 from policytool.numerics.check_results.metrics import CheckedOutput, OutputMetric, TaskMetric

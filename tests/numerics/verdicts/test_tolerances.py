@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from policytool.numerics.predictions import UNIT_ROUNDOFF
 from policytool.numerics.verdicts import tolerances

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from policytool.formats.base import failed_download
 from policytool.formats.checkpoint import INDEX
 from policytool.formats.checkpoint.bundle import _index, _values
@@ -247,8 +249,7 @@ VALUE: Final = "VARIABLE_VALUE"
 """The name of the attribute with a variable's value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attribute:
+class Attribute(Struct, frozen=True, kw_only=True):
     """A saved tensor of an object."""
 
     name: str
@@ -263,8 +264,7 @@ class Attribute:
     """The tensor's key in the checkpoint."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlotVariable:
+class SlotVariable(Struct, frozen=True, kw_only=True):
     """An optimizer's variable for another variable, such as Adam's ``m``."""
 
     variable: int
@@ -274,8 +274,7 @@ class SlotVariable:
     node: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trackable:
+class Trackable(Struct, frozen=True, kw_only=True):
     """One object of the graph."""
 
     children: tuple[tuple[str, int], ...] = ()
@@ -285,8 +284,7 @@ class Trackable:
     slots: tuple[SlotVariable, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectGraph:
+class ObjectGraph(Struct, frozen=True, kw_only=True):
     """All objects by number; 0 is the root."""
 
     nodes: tuple[Trackable, ...]

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import google_crc32c
+from msgspec import Struct
 
 from policytool.formats.checkpoint import MAGIC
 from policytool.releases import dtypes
@@ -265,8 +265,7 @@ _REFERENCE: Final = 100
 """The difference between the numbers of a dtype and of a reference to it (types.proto)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """A tensor in a checkpoint: its dtype, its shape, and the location of its values."""
 
     key: str
@@ -294,8 +293,7 @@ class Entry:
     """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """One slice of a partitioned variable."""
 
     start: tuple[int, ...]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.base import failed_download
 from policytool.formats.checkpoint.bundle import _index
@@ -34,8 +35,7 @@ _UINT32_BYTES: Final = 4
 _UINT32_END: Final = 2**32
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shards:
+class Shards(Struct, frozen=True, kw_only=True):
     """
     The files with a checkpoint's values. Their names are derived from the prefix, never read from
     the index.
@@ -81,8 +81,7 @@ class Shards:
             yield _Shard(name=path.name, read=positioned_read(stream), size=size)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Shard:
+class _Shard(Struct, frozen=True, kw_only=True):
     """An open shard."""
 
     name: str

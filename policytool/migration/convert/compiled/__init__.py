@@ -10,8 +10,11 @@ target knows, which may differ between releases, or as objects with the argument
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats.edits import Placement
 from policytool.migration.convert.compiled import optimizer
@@ -264,8 +267,7 @@ The optimizer that needs the dtype of the first variable in Keras 2 (``Nadam.bui
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True, kw_only=True):
     """The training configuration of a new file."""
 
     config: Json = None

@@ -9,8 +9,9 @@ The variables are stored in the places from which the target restores them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.formats.edits import Placement
 from policytool.migration.convert.target import display_value
@@ -80,8 +81,7 @@ class UnsupportedOptimizerError(Exception):
     """An optimizer that the target does not support; the message contains the reason."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConvertedOptimizer(StyledOptimizer):
+class ConvertedOptimizer(StyledOptimizer, frozen=True, kw_only=True):
     """An optimizer and its loss scaling."""
 
     scale: Dynamic | Fixed | None

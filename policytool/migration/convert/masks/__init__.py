@@ -12,10 +12,12 @@ on masks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.migration.convert.architecture import Network, Role, Unit, is_attention
 from policytool.migration.convert.tensor_facts import called_class, compute_dtype
@@ -64,16 +66,14 @@ class MaskOp(StrEnum):
     """The mask that a layer computes from the masks of its inputs by an unmeasured rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScopedTensor:
+class ScopedTensor(Struct, frozen=True):
     """A tensor of a model or of a nested model."""
 
     scope: Scope
     reference: Reference
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mask:
+class Mask(Struct, frozen=True, eq=False):
     """A mask; only :class:`MaskTable` creates masks."""
 
     op: MaskOp

@@ -14,8 +14,9 @@ tensors are the same. Keras 2 loses the mask of a tensor that an input of a nest
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.migration.convert.architecture import (
     Network,
@@ -82,8 +83,7 @@ The masks that a call uses, each with its place: the number of an input, or, for
 """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _InputMasks:
+class _InputMasks(Struct, frozen=True, kw_only=True):
     """The masks of a call's inputs."""
 
     built: tuple[Mask | None, ...]
@@ -93,8 +93,7 @@ class _InputMasks:
     """The masks while the model runs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Unchanging:
+class _Unchanging(Struct, frozen=True, kw_only=True):
     """
     Cached facts that are the same for each call of a nested model, by the identity of its parts,
     which the outer network keeps alive.

@@ -8,8 +8,9 @@ later layer ignores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.migration.convert.architecture import (
     Network,
@@ -96,8 +97,7 @@ def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Differences:
+class _Differences(Struct, frozen=True):
     """The steps at which values differ if an attention differs at its fully masked steps."""
 
     _network: Network

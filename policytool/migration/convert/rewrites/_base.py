@@ -7,9 +7,11 @@ If the target needs several layers for a layer of the source, layers are added b
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
 
 from policytool.migration.convert.architecture import (
     Network,
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConversionContext:
+class ConversionContext(Struct, frozen=True, kw_only=True):
     """The converted file, and the target."""
 
     loaded: LoadedModel
@@ -64,8 +65,7 @@ class ConversionContext:
         return self.loaded.origins[-1].id
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rewrite:
+class Rewrite(Struct, frozen=True, kw_only=True):
     """A step of a conversion."""
 
     name: str
@@ -130,8 +130,7 @@ def layer_rewrite(
 _TIME_DISTRIBUTED = "TimeDistributed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Split:
+class Split(Struct, frozen=True, kw_only=True):
     """The layers that replace a layer, each with one input and one output."""
 
     unit: Unit
@@ -190,7 +189,7 @@ def _split_in_wrapper(unit: Unit, split: Callable[[Unit], Split | None]) -> Spli
     inner_split = _split_in_wrapper(inner, split)
     if inner_split is None:
         return None
-    wrapped = replace(inner_split, unit=unit.with_config(layer=inner_split.unit))
+    wrapped = structs.replace(inner_split, unit=unit.with_config(layer=inner_split.unit))
     return _renamed(wrapped, lambda name: unit.name + name.removeprefix(inner.name))
 
 
@@ -200,7 +199,7 @@ def _renamed(split: Split, change: Callable[[str], str]) -> Split:
     def renamed(unit: Unit) -> Unit:
         return replace(unit, name=change(unit.name))
 
-    return replace(
+    return structs.replace(
         split, before=tuple(map(renamed, split.before)), after=tuple(map(renamed, split.after))
     )
 
@@ -211,7 +210,7 @@ def _with_splits(network: Network, splits: Mapping[str, Split]) -> Network:
     def redirect(reference: Reference) -> Reference:
         split = splits.get(reference.layer)
         return (
-            replace(reference, layer=split.after[-1].name)
+            structs.replace(reference, layer=split.after[-1].name)
             if split is not None and split.after and reference.output == 0
             else reference
         )
@@ -240,7 +239,7 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
         for layer, inputs in zip(split.before, before_inputs, strict=False)
     ]
     own_calls = [
-        replace(call, args=(tensor, *call.args[1:]))
+        structs.replace(call, args=(tensor, *call.args[1:]))
         for call, tensor in zip(unit.calls, before_inputs[-1], strict=False)
     ]
     after_inputs: list[Sequence[Argument]] = [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.migration.convert.architecture import (
     STATE,
     VALUE,
@@ -126,7 +128,7 @@ def _initializer(value: Value) -> Value:
     distribution = config.get("distribution")
     if isinstance(distribution, str):
         config["distribution"] = _DISTRIBUTIONS.get(distribution, distribution)
-    return replace(value, config=config)
+    return structs.replace(value, config=config)
 
 
 def _recurrent(unit: Unit) -> Unit:

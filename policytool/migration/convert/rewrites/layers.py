@@ -9,6 +9,8 @@ import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.migration.convert.architecture import (
     BACKWARD,
     ObjectKind,
@@ -220,7 +222,7 @@ def _renamed_initializer(value: Value, target: Target) -> Value:
         or _lacks_initializer(other, target)
     ):
         return value
-    return replace(value, class_name=other)
+    return structs.replace(value, class_name=other)
 
 
 def _lacks_initializer(class_name: str, target: Target) -> bool:
@@ -527,7 +529,7 @@ def from_tensorflow_js(unit: Unit, context: ConversionContext) -> Unit:
     Gives initializers of TensorFlow.js the names that Keras has for them.
     """
     config = {
-        key: replace(value, class_name=_NAMES_IN_KERAS[value.class_name])
+        key: structs.replace(value, class_name=_NAMES_IN_KERAS[value.class_name])
         if isinstance(value, SerializedObject) and value.class_name in _NAMES_IN_KERAS
         else value
         for key, value in unit.config.items()
@@ -573,12 +575,12 @@ def _as_in_tfjs(value: Value) -> Value:
     match value.kind:
         case ObjectKind.INITIALIZER:
             name = _NAMES_IN_TFJS.get(value.class_name, "Zeros")
-            return replace(value, class_name=name, config={})
+            return structs.replace(value, class_name=name, config={})
         case ObjectKind.REGULARIZER if value.class_name in _L1L2:
             key = _L1L2[value.class_name]
             factor = value.config.get(key, 0.01) if isinstance(value.config, dict) else 0.01
             config: dict[str, Value] = {"l1": 0.0, "l2": 0.0, key: factor}
-            return replace(value, class_name="L1L2", config=config)
+            return structs.replace(value, class_name="L1L2", config=config)
         case ObjectKind.REGULARIZER | ObjectKind.CONSTRAINT:
             return None
     return "swish" if function_name(value) == "silu" else value

@@ -9,6 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.migration.convert.architecture import (
     Network,
     Recipe,
@@ -150,7 +152,7 @@ def _rename(
             )
 
     def change(reference: Reference) -> Argument:
-        return replace(reference, layer=names.get(reference.layer, reference.layer))
+        return structs.replace(reference, layer=names.get(reference.layer, reference.layer))
 
     rewired = rewire(network, change)
     units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in rewired.units)

@@ -12,9 +12,11 @@ A variable with another layout in the source (``Unit.layout``) is assembled from
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from policytool.formats.document import Layout, Tensor
 from policytool.formats.edits import Assembly

@@ -15,8 +15,9 @@ A holder is a layer with its variables, those of the layers that it creates, and
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.migration.convert.architecture import Role
 from policytool.model.tree import LAYERS
@@ -189,8 +190,7 @@ def _base(unit: Unit) -> str:
     return snake_case("Functional" if is_graph and not unit.custom else unit.class_name)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True, kw_only=True):
     """A variable of the target, and the source of its values."""
 
     slot: VariableSlot
@@ -204,8 +204,7 @@ class Stored:
     """Whether the parent layer has the variable too; HDF5 then stores it only in the parent."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True, kw_only=True):
     """A layer of the target's model."""
 
     unit: Unit

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.formats.document import Layout
 from policytool.migration.convert.architecture import below
@@ -69,8 +70,7 @@ class UnlistedError(Exception):
     """The file does not determine the place of a layer in the list of Keras 2."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """The places of a model's layers in Keras 2."""
 
     places: Mapping[Within, Within]
@@ -87,8 +87,7 @@ class Listing:
         return within
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _StoredLayer:
+class _StoredLayer(Struct, frozen=True, kw_only=True):
     path: Within
     name: str
     variables: Mapping[tuple[Within, int], Tensor]

@@ -13,9 +13,10 @@ import os
 import re
 import stat
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from policytool.support.files.opening import find_status, regular_file
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 _COMPARED: Final = 2**20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
+class Range(Struct, frozen=True, kw_only=True):
     """A range of bytes in an open file."""
 
     descriptor: int

@@ -25,6 +25,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.migration.convert.architecture import (
     Role,
     Unit,
@@ -131,7 +133,7 @@ def _call_with_masked_inputs(
         return None
     change = _factors if unit.class_name == "Multiply" else _others
     merged: list[Argument] = [*change(builder, unit, tensors, kept)]
-    return replace(call, args=(merged, *call.args[1:]))
+    return structs.replace(call, args=(merged, *call.args[1:]))
 
 
 def _steps(builder: MaskBuilder, mask: Reference | None, user: Unit) -> Reference | None:

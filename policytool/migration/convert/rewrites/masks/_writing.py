@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.migration.convert.architecture import (
     Network,
     Role,
@@ -340,7 +342,7 @@ def _with_mask(call: Call, mask_by_place: Mapping[str, Reference | None], first:
     mask: Argument = mask_by_place.get("0")
     if isinstance(first, list | tuple):
         mask = [mask_by_place.get(str(place)) for place, _ in enumerate(first)]
-    return replace(call, kwargs={**call.kwargs, "mask": mask})
+    return structs.replace(call, kwargs={**call.kwargs, "mask": mask})
 
 
 def _entering_call(
@@ -413,12 +415,12 @@ def _masked_attention(
         if is_missed and dtype is not None and query_dtype is not None and dtype != query_dtype:
             cast = builder.cast(query, dtype, unit)
             if "query" in call.kwargs:
-                return replace(call, kwargs={**call.kwargs, "query": cast})
-            return replace(call, args=(cast, *call.args[1:]))
+                return structs.replace(call, kwargs={**call.kwargs, "query": cast})
+            return structs.replace(call, args=(cast, *call.args[1:]))
         mask = builder.attention_mask(missing, query, call.kwargs.get(ATTENTION_MASK), unit)
         if mask is None:
             return call
-        call = replace(call, kwargs={**call.kwargs, ATTENTION_MASK: mask})
+        call = structs.replace(call, kwargs={**call.kwargs, ATTENTION_MASK: mask})
     return _copy_tensors(unit, call, copied, builder)
 
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from policytool.migration.convert.architecture import (
     Network,
     Role,
@@ -151,7 +153,9 @@ def _with_dtype_in_config(unit: Unit) -> Unit:
     ):
         return unit
     calls = tuple(
-        replace(call, kwargs={key: value for key, value in call.kwargs.items() if key != _DTYPE})
+        structs.replace(
+            call, kwargs={key: value for key, value in call.kwargs.items() if key != _DTYPE}
+        )
         for call in unit.calls
     )
     dtype = in_calls[0] if isinstance(in_calls[0], str) else None
@@ -414,7 +418,7 @@ def fold_swaps(network: Network) -> tuple[Network, dict[str, Mapping[str, bool]]
             }
             call = unit.calls[0]
             args = tuple(new or old for new, old in zip(swapped, call.args, strict=True))
-            unit = replace(unit, calls=(replace(call, args=args),))  # noqa: PLW2901  # as it is now
+            unit = replace(unit, calls=(structs.replace(call, args=args),))  # noqa: PLW2901  # as it is now
         units.append(unit)
     folded_network = replace(network, units=tuple(units))
     return (

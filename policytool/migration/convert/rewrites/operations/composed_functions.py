@@ -8,9 +8,11 @@ A Keras 2 op layer that calls ``tf.einsum`` stores the equation, but not the ten
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.migration.convert.rewrites.operations._building import UnsupportedOperationError
 from policytool.migration.convert.tensor_facts import module_of
@@ -326,8 +328,7 @@ _FUNCTIONS: Final[Mapping[tuple[str, str], Compose]] = MappingProxyType(
 CLASS_NAME = "Einsum"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Term:
+class _Term(Struct, frozen=True, kw_only=True):
     """A tensor, with a letter for each axis."""
 
     tensor: Reference

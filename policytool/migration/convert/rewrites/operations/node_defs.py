@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from policytool.migration.convert.architecture import used_calls
 from policytool.migration.convert.rewrites.operations import _building
@@ -40,8 +42,7 @@ REST: Final = "*"
 """The first parameter if it is a list: all inputs without another name."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Op:
+class Op(Struct, frozen=True, kw_only=True):
     """A TensorFlow op, and the function that computes it."""
 
     function: str
