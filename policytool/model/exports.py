@@ -104,16 +104,16 @@ def export_verdict(loaded: LoadedModel, exporter: str) -> ExportVerdict:
 def _layer_export(exporter: str, site: Site, layer: Layer) -> LayerExport:
     """Return the export of a layer, whose policy is the default if no file says it."""
     class_name, policy = str(layer.class_name), layer.policy or _DEFAULT
-    in_float32 = _measured(exporter, _DEFAULT, _DEFAULT, site, layer)
+    needs_float32 = False
+    if policy != _DEFAULT and layer.quantization is None:  # migrate restores no quantized weights
+        in_float32 = _measured(exporter, _DEFAULT, _DEFAULT, site, layer)
+        needs_float32 = in_float32 is not None and not in_float32.fails
     return LayerExport(
         name=f"{class_name} with policy {policy}",
         class_name=class_name,
         policy=policy,
         export=_measured(exporter, policy, layer.compute_dtype or _DEFAULT, site, layer),
-        needs_float32=policy != _DEFAULT
-        and layer.quantization is None  # migrate restores no weights
-        and in_float32 is not None
-        and not in_float32.fails,
+        needs_float32=needs_float32,
     )
 
 
