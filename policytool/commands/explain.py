@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -10,18 +11,19 @@ from msgspec.structs import replace
 from policytool.model.model import Outcome, verdict_of
 from policytool.releases.releases import KERAS3, loaders_of, release_name
 from policytool.support.errors import UsageError
-from policytool.troubleshooting.entries import Explanation, TestedModel, explain_text
+from policytool.troubleshooting.entries import Explanation, Step, TestedModel, explain_text
 
 if TYPE_CHECKING:
     from policytool.model.model import Verdict
+    from policytool.troubleshooting.entries import Entry
 
 _TARGET: Final = re.compile(r"--target (\S+)")
 
 
 def explain(text: str, model: str | None) -> Explanation:
     """
-    Return the entries for a text. With a model, their commands name it, and its verdict comes
-    first.
+    Return the entries for a text. With a model, its verdict comes first, and the commands of the
+    entries name it; those that migrate it are the command that ``audit`` prints for it.
 
     :raises UsageError: if the text is empty or too long
     :raises ModelFileError: if the model cannot be read
@@ -29,11 +31,50 @@ def explain(text: str, model: str | None) -> Explanation:
     explanation = explain_text(text, model)
     if model is None:
         return explanation
-    return replace(explanation, model=_tested_model(model, _target(explanation)))
+    target = _target(explanation)
+    tested, obstacle = _tested_model(model, target)
+    matches = tuple(
+        replace(
+            match,
+            entry=replace(match.entry, fix=_tested_steps(match.entry, tested, target, obstacle)),
+        )
+        for match in explanation.matches
+    )
+    return replace(explanation, model=tested, matches=matches)
 
 
-def _tested_model(path: str, target: str) -> TestedModel:
-    """Return what a release does with a model, and the fix that ``audit`` prints."""
+def _tested_steps(
+    entry: Entry, tested: TestedModel, target: str, obstacle: str | None
+) -> tuple[Step, ...]:
+    """
+    Return the fix of an entry, in which the steps that migrate the model are those that fix it.
+
+    :param obstacle: the reason why no command fixes the model; None if it needs none
+    """
+    others = [step for step in entry.fix if not _migrates(step, target)]
+    if len(others) == len(entry.fix):
+        return entry.fix
+    if tested.arguments is not None:
+        words = ("policytool", "migrate", tested.path, *tested.arguments)
+        first = Step(text="Fix the model:", command=shlex.join(words))
+    elif obstacle is not None:
+        first = Step(text=f"No command fixes the model: {obstacle}.")
+    else:
+        first = Step(text="The model needs no conversion for this release.")
+    return (first, *others)
+
+
+def _migrates(step: Step, target: str) -> bool:
+    """Return whether a step migrates the model for a target, or without one."""
+    name = _TARGET.search(step.command)
+    return step.command.startswith("policytool migrate") and (name is None or name[1] == target)
+
+
+def _tested_model(path: str, target: str) -> tuple[TestedModel, str | None]:
+    """
+    Return what a release does with a model, with the fix that ``audit`` prints, and the reason why
+    no command fixes it.
+    """
     from policytool.commands import audit  # imports all rules
     from policytool.formats import discovery
     from policytool.rules import AuditOptions
@@ -46,13 +87,19 @@ def _tested_model(path: str, target: str) -> TestedModel:
         audited = audit.audit_model(case, source.path, options)
     verdict = verdict_of(case.model.loaders, options.targets[0])
     fix = next((each.arguments for each in audited.commands if each.arguments is not None), None)
-    return TestedModel(
+    loads = None if verdict is None or verdict.outcome is Outcome.UNKNOWN else verdict.loads
+    training = verdict.training if verdict is not None else None
+    fails_to_compile = training is not None and training.outcome is Outcome.INCOMPATIBLE
+    obstacle = next((each.reason for each in audited.commands if each.reason is not None), None)
+    tested = TestedModel(
         path=source.display_path,
         release=release_name(options.targets[0]),
-        loads=_loads(verdict),
+        loads=loads,
         reason=_reason(verdict),
-        arguments=None if _loads(verdict) else fix,
+        is_compiled=training is None or training.outcome is Outcome.LOADS,
+        arguments=None if loads and not fails_to_compile else fix,
     )
+    return tested, obstacle
 
 
 def _target(explanation: Explanation) -> str:
@@ -67,16 +114,6 @@ def _target(explanation: Explanation) -> str:
                 if loaders_of((name[1],)):
                     return name[1]
     return KERAS3
-
-
-def _loads(verdict: Verdict | None) -> bool | None:
-    """Return whether a release loads the model and its training configuration; None if unknown."""
-    if verdict is None or verdict.outcome is Outcome.UNKNOWN:
-        return None
-    is_training_broken = (
-        verdict.training is not None and verdict.training.outcome is Outcome.INCOMPATIBLE
-    )
-    return verdict.loads and not is_training_broken
 
 
 def _reason(verdict: Verdict | None) -> str | None:

@@ -65,7 +65,8 @@ def page(explanation: Explanation, _view: View) -> Page:
 def headline(explanation: Explanation) -> str:
     """Return the best entry and the number of other matches, in one line."""
     if explanation.model is not None and explanation.model.loads:
-        return f"{explanation.model.path} loads in {explanation.model.release}"
+        condition = "" if explanation.model.is_compiled else " with compile=False"
+        return f"{explanation.model.path} loads in {explanation.model.release}{condition}"
     if not explanation.matches:
         return "no known error message matches"
     best, *others = explanation.matches
@@ -81,11 +82,12 @@ def link(match: Match) -> str:
 def _model_blocks(model: TestedModel, *, has_entries: bool) -> Iterator[Block]:
     """Yield the verdict on the model, and the command that fixes it."""
     words = {True: "loads in", False: "fails to load in", None: "may not load in"}[model.loads]
+    condition = " with compile=False" if model.loads and not model.is_compiled else ""
     reason = f": {model.reason}" if model.reason is not None else ""
-    yield Verdict.whole(f"{model.path} {words} {model.release}{reason}", Tone.TITLE)
+    yield Verdict.whole(f"{model.path} {words} {model.release}{condition}{reason}", Tone.TITLE)
     if model.arguments is not None:
         yield Command(label="fix", words=migrate_words(model.path, model.arguments))
-    if model.loads and has_entries:
+    if model.loads and model.is_compiled and has_entries:
         yield Sentence(
             text="The file contradicts the causes below: the message is about another file or "
             "release, or about the code that loads the file."
@@ -161,8 +163,17 @@ _MODEL: Final[Record[TestedModel]] = Record(
     (
         Field("path", SENTENCE, PATH_TEXT),
         Field("release", SENTENCE, "The release that the answer is for."),
-        Field("loads", nullable(FLAG), "Whether this release loads the model; null if unknown."),
-        Field("reason", nullable(SENTENCE), "Null for a model that loads."),
+        Field(
+            "loads",
+            nullable(FLAG),
+            "Whether this release loads the model with `compile=False`; null if unknown.",
+        ),
+        Field(
+            "reason",
+            nullable(SENTENCE),
+            "Why the model, or else its training configuration, fails to load or is unknown; null "
+            "if both load.",
+        ),
         Field(
             "arguments",
             nullable(TEXTS),

@@ -20,7 +20,7 @@ from policytool.releases import keras_objects, policy
 from policytool.releases.keras_objects import SHARED_ID
 from policytool.releases.policy import PolicyMap
 from policytool.releases.policy_formats import KERAS2_CLASSES
-from policytool.releases.releases import release_name
+from policytool.releases.releases import TFJS, release_name
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 from policytool.rules.stored_policies import (
     StoredPolicy,
@@ -63,7 +63,8 @@ def experimental_policy(case: RuleInput, options: AuditOptions) -> Iterator[Find
     ``migrate`` writes only the policy name, which keeps predictions unchanged. The rules
     loss-scale-dropped and ineffective-loss-scale report how the dropped loss scale affects
     training. With ``--target``, the finding is a note, because incompatible-policy-format reports
-    targets that cannot read the format.
+    targets that cannot read the format. It is also a note for models that run without their
+    policies: SavedModels with signatures, and TensorFlow.js models.
 
     Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; the
     measurements in docs/reference/compatibility.md.
@@ -82,11 +83,13 @@ def experimental_policy(case: RuleInput, options: AuditOptions) -> Iterator[Find
             f"{layers} {'uses' if path else 'use'} {names} in the format of the "
             f"experimental API ({classes}{scaled})"
         )
+        is_exported = bool(case.model.signatures) or case.model.format == TFJS
+        is_note = is_exported or bool(options.targets)
         yield experimental_policy.finding(
             message,
             path=path,
             address=policies[0].address,
-            severity=Severity.NOTE if options.targets else None,
+            severity=Severity.NOTE if is_note else None,
             remedy=Remedy(fix=Fix.SAFE),
         )
 

@@ -285,7 +285,7 @@ def unnecessary_loss_scaling(case: RuleInput, _options: AuditOptions) -> Iterato
             )
         )
         message = (
-            f"the {optimizer.class_name} scales losses ({scale_text(optimizer.loss_scale)}), but "
+            f"{optimizer.class_name} scales losses ({scale_text(optimizer.loss_scale)}), but "
             f"no layer computes in float16 (compute dtypes: {used})"
         )
         yield unnecessary_loss_scaling.finding(

@@ -369,10 +369,16 @@ class TestedModel(Struct, frozen=True, kw_only=True):
     """The display name of the release that the answer is for."""
 
     loads: bool | None
-    """Whether the release loads the model; None if it is unknown."""
+    """Whether the release loads the model with ``compile=False``; None if it is unknown."""
 
     reason: str | None
-    """Why it fails to load or is unknown; None for a model that loads."""
+    """
+    Why the model, or else its training configuration, fails to load or is unknown; None if both
+    load.
+    """
+
+    is_compiled: bool
+    """Whether the release is known to load the training configuration as well; True without one."""
 
     arguments: tuple[str, ...] | None
     """The arguments after ``policytool migrate PATH`` that fix the model; None without a fix."""

@@ -141,5 +141,23 @@ def test_a_model_tests_the_answer(tmp_path: Path) -> None:
         result = policytool.explain(MESSAGE, model=path).to_dict()
         assert result["model"]["loads"] is loads
         assert result["model"]["arguments"] == (None if loads else [])
-        assert f"migrate {path}" in result["matches"][0]["fix"][0]["command"]
+        command = None if loads else f"policytool migrate {display_path(path)}"
+        assert result["matches"][0]["fix"][0]["command"] == command
     assert run("explain", MESSAGE, "--model", tmp_path / "gone.h5").code == Exit.FAILURE
+
+
+def test_a_training_configuration_that_fails_is_not_called_a_model_that_fails() -> None:
+    """``inspect`` says that this model loads with ``compile=False``."""
+    path = FIXTURES / "tf2.15/default_float32_compiled.h5"
+    ended = run("explain", "Could not interpret metric identifier: mse", "--model", path)
+    assert "loads in Keras 3.15 with compile=False: the loss mse" in " ".join(ended.out.split())
+    assert f"policytool migrate {display_path(path)} --target keras3" in ended.out
+
+
+def test_an_entry_of_a_model_that_no_command_fixes_has_no_command() -> None:
+    """``migrate`` would refuse the command of the entry."""
+    path = FIXTURES / "tf2.15/subclassed"
+    message = "keras: ValueError: Unknown layer: 'TFOpLambda'"
+    [match] = policytool.explain(message, model=path).to_dict()["matches"]
+    assert [step["command"] for step in match["fix"] if "migrate" in (step["command"] or "")] == []
+    assert "No command fixes the model: " in match["fix"][0]["text"]

@@ -12,22 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.commands import audit, inspect, migrate
+from policytool.commands import audit, inspect, migrate, suggested_conversion
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.commands.audit import Audit, audit_options
 from policytool.commands.destinations import Destination
+from policytool.commands.explain import explain
 from policytool.commands.inspect import Selection, collect, select
 from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.formats import discovery
 from policytool.migration.planning.options import options_from_arguments
-from policytool.model.model import Cause, Model, Obstacle, PartVerdict, Verdict
-from policytool.releases.releases import CURRENT, LOADERS, RELEASES, TFJS, release_name
+from policytool.model.model import Cause, Layer, Model, Obstacle, PartVerdict, Verdict
+from policytool.releases.releases import CURRENT, KERAS3, LOADERS, RELEASES, TFJS, release_name
 from policytool.reports import View
+from policytool.reports.explanations import EXPLANATION_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS, headline
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.reports.words import loader_lines
 from policytool.rules.base import Audited
+from tests.conftest import run
 from tests.fuzz import sound_configs
 from tests.helpers.drawn_models import models, whole
 from tests.helpers.marks import THOROUGH
@@ -35,22 +38,26 @@ from tests.helpers.paths import FIXTURES
 from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from policytool.commands.inspect import SelectedInspection
     from policytool.formats.discovery import Input
 
-TARGETS: Final = ("keras3", "keras3.3", "tf2.15", "tf2.4")
+TARGETS: Final = ("keras3", "keras3.3", "tf2.15", "tf2.4", "tfjs")
 PARTS: Final = 12
 """Tests that share the fixtures, so that a failure of one leaves the others."""
 
-WORDS: Final = {"loads in": "loads", "same in": "loads", "unknown in": "unknown"} | dict.fromkeys(
-    ("fails in", "now fails in", "fails to load in"), "incompatible"
-)
+WORDS: Final = {
+    "loads in": "loads",
+    "same in": "loads",
+    "unknown in": "unknown",
+    "may not load in": "unknown",
+} | dict.fromkeys(("fails in", "now fails in", "fails to load in"), "incompatible")
 _RELEASE: Final = r"(?:TF|Keras|tf_keras) \d+\.\d+(?: to \d+\.\d+)?"
+_LABELS: Final = sorted(WORDS, key=len, reverse=True)
 _STATEMENT: Final = re.compile(
-    r"(compile=True )?\b(now fails in|fails in|loads in|unknown in|same in)\s+"
+    rf"(compile=True |training configuration )?\b({'|'.join(_LABELS)})\s+"
     rf"({_RELEASE}(?:, {_RELEASE})*)"
 )
 _NAMES: Final = [release_name(release.id) for release in RELEASES]
@@ -70,7 +77,7 @@ def statements(text: str) -> dict[str, set[str]]:
     found = defaultdict[str, set[str]](set)
     for part, label, releases in _STATEMENT.findall(re.sub(r"\s+", " ", text)):
         for release in releases_of(releases):
-            found[f"{part}{release}"].add(WORDS[label])
+            found[f"{'compile=True ' if part else ''}{release}"].add(WORDS[label])
     return found
 
 
@@ -80,7 +87,7 @@ def check_text(text: str, *verdicts: Verdict) -> None:
     assert all(len(words) == 1 for words in said.values()), said
     for verdict in verdicts:
         name = release_name(verdict.loader)
-        assert said.get(name, {verdict.outcome}) == {verdict.outcome}
+        assert said.get(name, {verdict.outcome}) == {verdict.outcome}, (name, said[name], verdict)
         if verdict.training is not None:
             outcome = verdict.training.outcome
             assert said.get(f"compile=True {name}", {outcome}) == {outcome}
@@ -156,6 +163,11 @@ def check_audit(audited: Audited, model: Model, target: str) -> None:
         assert found == {verdict.outcome}
     trained = [finding for finding in audited.findings if finding.rule == "PT205"]
     assert bool(trained) == bool(verdict and verdict.training and verdict.training.reason)
+    computed = {layer.path: layer.compute_dtype for layer in model.layers}
+    for finding in audited.findings:
+        stated = re.search(r" computes in (\w+)", finding.message)
+        if stated is not None and finding.path in computed:
+            assert stated[1] in {computed[finding.path], "16"}, finding.message
 
 
 def check_migration(migration: Migration) -> None:
@@ -171,6 +183,42 @@ def check_migration(migration: Migration) -> None:
     assert all(after.get(release, "loads") == "loads" for release in matching)
 
 
+def check_commands(found: Input, model: Model, audits: Mapping[str | None, Audited]) -> None:
+    """
+    Make sure that reports print the same command for the same problem, and only commands with
+    which migrate writes a result.
+    """
+    fix = suggested_conversion.attempt(found).extras.fix  # type: ignore[union-attr]  # a model
+    printed = audits[KERAS3].commands
+    first = next((command for command in printed if command.arguments is not None), None)
+    if fix is not None and fix.arguments is not None:
+        assert first is not None
+        assert (fix.arguments, fix.effect) == (first.arguments, first.effect)
+    explanation = explain("'str' object has no attribute 'quantization_mode'", str(found.path))
+    check_text(rendered(EXPLANATION_REPORTERS, "table", explanation), *model.loaders)
+    tested = explanation.model
+    assert tested is not None
+    if tested.arguments is not None:
+        assert first is not None
+        assert tested.arguments == first.arguments
+    for words in {
+        command.arguments: None
+        for audited in audits.values()
+        for command in audited.commands
+        if command.arguments is not None
+    }:
+        ended = run("migrate", str(found.path), *words, "--preview", "--format", "json")
+        [plan] = json.loads(ended.out)["plans"]
+        assert plan["status"] == "planned", (words, plan["status"], plan["blockers"])
+
+
+def dtypes(layers: Iterable[Layer]) -> dict[str, tuple[str | None, ...]]:
+    """Return the policy and the dtypes of each layer."""
+    return {
+        layer.path: (layer.policy, layer.compute_dtype, layer.variable_dtype) for layer in layers
+    }
+
+
 def check_file(found: Input) -> None:
     """Compare all reports about a file."""
     model = inspect.attempt(found)
@@ -178,16 +226,20 @@ def check_file(found: Input) -> None:
         return
     for every_release in (True, False):
         check_inspection(select(collect([model]), Selection(every_release=every_release)))
-    for target in TARGETS:
+    audits = dict[str | None, Audited]()
+    for target in (None, *TARGETS):
         options = audit_options(AuditArguments(target=target))
         audited = audit.attempt(found, options)
         assert isinstance(audited, Audited)
-        check_audit(audited, model, options.targets[0])
+        audits[target] = audited
+        if options.targets:
+            check_audit(audited, model, options.targets[0])
         text = rendered(FINDING_REPORTERS, "table", Audit(audited=(audited,)))
-        check_text(text)
+        check_text(text, *model.loaders)
         check_advice(text)
         if len(audited.commands) == 1:
             check_effect(text)
+    check_commands(found, model, audits)
     for name in (None, *TARGETS):
         request = MigrateRequest(
             options=options_from_arguments(None, {}, target=name),
@@ -195,6 +247,7 @@ def check_file(found: Input) -> None:
         )
         migration = migrate.attempt(found, request)
         if isinstance(migration, Migration):
+            assert dtypes(migration.connected_layers) == dtypes(model.layers)
             check_migration(migration)
 
 
