@@ -165,3 +165,19 @@ def _loaded(python: Path, library: str, paths: list[str], scratch: Path) -> list
     run_script(python, CONFIGS, library, listed, results)
     result: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
     return result
+
+
+@pytest.mark.parametrize("release", ["tf2.3", "tf2.15"])
+def test_outputs_of_both_directions_keep_their_dtypes(
+    compat_python: Path, tmp_path: Path, release: str
+) -> None:
+    """The directions of this Bidirectional return float16 and float32."""
+    result = policytool.migrate(
+        FIXTURES / release / "bidirectional_mixed.h5",
+        target="keras3",
+        output=tmp_path / "converted.keras",
+        verify=True,
+        python=str(compat_python),
+    )
+    assert result.status is Status.WRITTEN
+    assert result.is_verified

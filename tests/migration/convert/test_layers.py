@@ -895,6 +895,58 @@ def test_wrappers_get_the_policy_of_the_wrapped_layer(wrapper: str, outer: str, 
 
 
 @pytest.mark.parametrize(
+    ("outer", "forward", "backward", "expected", "casts"),
+    [
+        ("float32", "mixed_float16", "float32", "float32", {0: "mixed_float16"}),
+        ("mixed_float16", "float32", "mixed_float16", "float32", {1: "mixed_float16"}),
+        ("float32", "float32", "float64", "float64", {0: "float32"}),
+        (
+            "float64",
+            "mixed_float16",
+            "mixed_bfloat16",
+            "float32",
+            {0: "mixed_float16", 1: "mixed_bfloat16"},
+        ),
+        ("float32", "mixed_float16", "float16", "mixed_float16", {}),
+    ],
+)
+def test_directions_of_different_dtypes_keep_them(
+    outer: str, forward: str, backward: str, expected: str, casts: dict[int, str]
+) -> None:
+    """Bidirectional of Keras 3 casts both results to its own dtype."""
+
+    def policy_of(name: str) -> dict[str, Any]:
+        return {"class_name": "Policy", "config": {"name": name}}
+
+    def inner(name: str, *, backwards: bool) -> dict[str, Any]:
+        config = {"name": name, "units": 2, "dtype": policy_of(name), "go_backwards": backwards}
+        return {"class_name": "LSTM", "config": config}
+
+    both = layer2(
+        *("Bidirectional", "both", ONE),
+        layer=inner(forward, backwards=False),
+        backward_layer=inner(backward, backwards=True),
+        merge_mode=None,
+        dtype=policy_of(outer),
+    )
+    model = keras2(input2("x", 3, 4), both)
+    model["config"]["output_layers"] = [["both", 0, place] for place in range(2)]
+    config = converted_config(model, K3)
+
+    def name_of(layer: str) -> str:
+        dtype = named(config, layer)["config"]["dtype"]
+        return str(dtype["config"]["name"] if isinstance(dtype, dict) else dtype)
+
+    assert name_of("both") == expected
+    for place, (layer, _, output) in enumerate(config["config"]["output_layers"]):
+        if place in casts:
+            assert (output, name_of(layer)) == (0, casts[place])
+            assert "keras_history" in str(named(config, layer)["inbound_nodes"])
+        else:
+            assert (layer, output) == ("both", place)
+
+
+@pytest.mark.parametrize(
     ("outer", "inner"), [("float32", "mixed_float16"), ("mixed_float16", "float32")]
 )
 def test_the_layer_of_time_distributed_gets_the_policy_of_the_wrapper(

@@ -131,13 +131,16 @@ _TIME_DISTRIBUTED = "TimeDistributed"
 
 
 class Split(Struct, frozen=True, kw_only=True):
-    """The layers that replace a layer, each with one input and one output."""
+    """The layers that replace a layer; each added layer has one input and one output."""
 
     unit: Unit
     """The rest of the original layer, with its name, site and calls."""
 
     before: tuple[Unit, ...] = ()
     after: tuple[Unit, ...] = ()
+    output: int = 0
+    """The output of :attr:`unit` that the layers in :attr:`after` get."""
+
     joint: int | None = None
     """
     The position in :attr:`after` of the layer that has the output of :attr:`unit` as a second
@@ -210,8 +213,8 @@ def _with_splits(network: Network, splits: Mapping[str, Split]) -> Network:
     def redirect(reference: Reference) -> Reference:
         split = splits.get(reference.layer)
         return (
-            structs.replace(reference, layer=split.after[-1].name)
-            if split is not None and split.after and reference.output == 0
+            structs.replace(reference, layer=split.after[-1].name, output=0)
+            if split is not None and split.after and reference.output == split.output
             else reference
         )
 
@@ -227,8 +230,10 @@ def _with_splits(network: Network, splits: Mapping[str, Split]) -> Network:
 def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
     """Return the layers of a split with their calls, connected in sequence."""
 
-    def outputs(name: str) -> list[Reference]:
-        return [Reference(layer=name, call=number) for number in range(len(unit.calls))]
+    def outputs(name: str, output: int = 0) -> list[Reference]:
+        return [
+            Reference(layer=name, call=number, output=output) for number in range(len(unit.calls))
+        ]
 
     before_inputs: list[Sequence[Argument]] = [
         [call.args[0] for call in unit.calls if split.before],
@@ -242,11 +247,13 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
         structs.replace(call, args=(tensor, *call.args[1:]))
         for call, tensor in zip(unit.calls, before_inputs[-1], strict=False)
     ]
+    own_outputs = outputs(unit.name, split.output)
     after_inputs: list[Sequence[Argument]] = [
-        outputs(name) for name in (unit.name, *(layer.name for layer in split.after[:-1]))
+        own_outputs,
+        *(outputs(layer.name) for layer in split.after[:-1]),
     ]
     if split.joint is not None:
-        input_pairs = zip(outputs(unit.name), after_inputs[split.joint], strict=True)
+        input_pairs = zip(own_outputs, after_inputs[split.joint], strict=True)
         after_inputs[split.joint] = [[*pair] for pair in input_pairs]
     after = [
         replace(layer, calls=tuple(Call(args=(tensor,)) for tensor in inputs))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, SerializedObject, Unit, map_units
-from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
+from policytool.migration.convert.rewrites._base import (
+    ConversionContext,
+    Split,
+    layer_beside,
+    layer_rewrite,
+    rewrite,
+    splice,
+)
+from policytool.migration.result_dtypes import promoted_dtype
 from policytool.model.model import Source
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy, PolicyMap, policy_from_name
@@ -30,6 +39,8 @@ _DEFAULTS: Final = {
 }
 _ABS_MAX: Final = {"value_range": [-127, 127], "epsilon": 1e-07, "output_dtype": "int8"}
 """The quantizer for the inputs of int8 layers, the same in all releases."""
+
+_DIRECTIONS: Final = 2
 
 _MAPPING: Final = "keras3.6"
 """The first measured release with policy maps, which were added in Keras 3.4."""
@@ -63,37 +74,78 @@ def policies(root: Unit, context: ConversionContext) -> Unit:
     return map_units(root, change)
 
 
-@layer_rewrite(applies=lambda context: context.to_keras3 and not context.from_keras3)
-def wrappers(unit: Unit, context: ConversionContext) -> Unit:
+@rewrite(applies=lambda context: context.to_keras3 and not context.from_keras3)
+def wrappers(root: Unit, context: ConversionContext) -> Unit:
     """
     Gives TimeDistributed and Bidirectional the policy of their layers: in Keras 3, the wrapper
-    decides the dtype of the output.
+    decides the dtype of the output. If the directions of a Bidirectional return different dtypes,
+    an Activation casts the output of the narrower one.
 
     TimeDistributed of Keras 3 calls ``layer.call`` for each step, without a cast to the layer's
     dtype; Bidirectional casts the results of its layers. Measured with tf_keras 2.21 and Keras
     3.15: the inputs are no longer rounded to the dtype of the wrapper. A nested model in a wrapper
     calls its layers itself.
     """
-    inner = [unit.config.get(key) for key in ("layer", "backward_layer")]
-    layers = [layer for layer in inner if isinstance(layer, Unit) and layer.role is Role.LAYER]
-    policies = [layer.config.get("dtype") for layer in layers]
-    outer_policy = unit.config.get("dtype")
-    names = {policy.name for policy in policies if isinstance(policy, Policy)}
-    if (
-        layer_facts(unit.class_name).wraps not in {"steps", "directions"}
-        or not isinstance(outer_policy, Policy)
-        or not all(isinstance(policy, Policy) for policy in policies)
-        or len(names) != 1
-        or outer_policy.name in names
-    ):
+    root = map_units(
+        root,
+        lambda unit: (
+            _with_policy_of_layers(unit, context)
+            if unit.role is Role.LAYER and not unit.custom
+            else unit
+        ),
+    )
+    for output in range(_DIRECTIONS):
+        root = splice(root, partial(_cast_direction, output))
+    return root
+
+
+def _with_policy_of_layers(unit: Unit, context: ConversionContext) -> Unit:
+    """Return a wrapper that computes in the dtype of its layers, or in the widest of them."""
+    policies, outer_policy = _policies_of_layers(unit), unit.config.get("dtype")
+    if not policies or not isinstance(outer_policy, Policy):
         return unit
+    dtype = promoted_dtype(policy.compute_dtype for policy in policies)
+    if dtype is None or dtype == outer_policy.compute_dtype:
+        return unit
+    policy = next(
+        (policy for policy in policies if policy.compute_dtype == dtype), policy_from_name(dtype)
+    )
     context.log.change(
         "policy",
         unit,
-        f"the policy becomes {names.pop()}, the policy of its layer: in {context.target.name}, "
+        f"the policy becomes {policy.name}, the policy of its layer: in {context.target.name}, "
         "the wrapper decides the dtype",
     )
-    return unit.with_config(dtype=policies[0])
+    return unit.with_config(dtype=policy)
+
+
+def _policies_of_layers(unit: Unit) -> list[Policy]:
+    """Return the policies of the layers in a wrapper; none if one of them is unknown."""
+    if layer_facts(unit.class_name).wraps not in {"steps", "directions"}:
+        return []
+    inner = [unit.config.get(key) for key in ("layer", "backward_layer")]
+    layers = [layer for layer in inner if isinstance(layer, Unit) and layer.role is Role.LAYER]
+    policies = [layer.config.get("dtype") for layer in layers]
+    known = [policy for policy in policies if isinstance(policy, Policy)]
+    return known if len(known) == len(policies) else []
+
+
+def _cast_direction(output: int, unit: Unit) -> Split | None:
+    """
+    Return a Bidirectional that returns the results of both directions, with a cast of one of them;
+    None if it has the dtype of its direction.
+    """
+    policies, outer_policy = _policies_of_layers(unit), unit.config.get("dtype")
+    if (
+        len(policies) != _DIRECTIONS
+        or unit.custom
+        or unit.config.get("merge_mode", "concat") is not None
+        or not isinstance(outer_policy, Policy)
+        or policies[output].compute_dtype == outer_policy.compute_dtype
+    ):
+        return None
+    cast = layer_beside(unit, "Activation", "cast", dtype=policies[output], activation="linear")
+    return Split(unit=unit, after=(cast,), output=output)
 
 
 @layer_rewrite(
