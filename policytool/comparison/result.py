@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from policytool.model.model import Variable, Writer
+    from policytool.model.model import Layer, Variable, Writer
     from policytool.support.text.jsontext import Absent, Json
 
 
@@ -262,6 +262,8 @@ class Side:
     format: str
     generation: str | None
     writer: Writer
+    connected_layers: tuple[Layer, ...] = ()
+    """The layers with their inputs; empty if the file has no configs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from policytool.commands.migrate import Migration
 from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.reports import View, findings, html, plans
+from policytool.reports import View, checks, differences, findings, html, plans, tuning
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.reports.html.graph_layout import graph_data, grid
@@ -252,21 +252,52 @@ def test_graph_has_blocks_and_connections() -> None:
     assert [node[4] for node in places["nodes"]] == [0, 1, 0, 1, 2, 3, 2]
 
 
+def graphs(value: Any, page: Callable[[Any, View], Page]) -> list[Graph]:
+    """Return the graphs of an HTML page."""
+    groups = page(value, View(is_searchable=True)).groups
+    return [block for group in groups for block in group if isinstance(block, Graph)]
+
+
+def nodes(value: Any, page: Callable[[Any, View], Page]) -> dict[str, tuple[str, str]]:
+    """Return the tone and the text of each node in the graphs of a page."""
+    return {
+        node.label: (node.tone.value, node.text)
+        for graph in graphs(value, page)
+        for node in graph.nodes
+    }
+
+
+def test_graph_of_check_shows_errors() -> None:
+    """NaN has the colour of failures, and layers that were not measured have another one."""
+    found = nodes(example_pages.checked(), checks.page)
+    assert found["input"] == ("dim", "Dense")
+    assert "bad" in {tone for tone, _ in found.values()}
+    assert not graphs(example_checks.CASES["failing"], checks.page)
+
+
+def test_graph_of_tune_shows_the_set() -> None:
+    """Layers that stay in float32 differ from converted ones, whose error is shown."""
+    found = nodes(example_pages.tuned(), tuning.page)
+    assert found["energy"] == ("caution", "Dense · float32")
+    assert found["logits"] == ("mixed", "Dense · error 0.00044")
+    assert found["input"] == ("", "Dense")
+
+
+def test_graphs_of_diff_show_both_models() -> None:
+    """Models with the same connections have one graph, others one for each side."""
+    compared = example_pages.compared()
+    assert [drawn.title.split(" by ")[0] for drawn in graphs(compared, differences.page)] == [
+        "Layers of A",
+        "Layers of B",
+    ]
+    paths = [FIXTURES / f"tf2.15/global_{policy}.h5" for policy in ("float32", "mixed_float16")]
+    compared = Differences(outcome=try_diff(*map(str, paths)))
+    assert len(graphs(compared, differences.page)) == 1
+    assert nodes(compared, differences.page)["dense_a"] == ("mixed", "Dense · policy")
+
+
 def test_graphs_of_audit_and_migrate_mark_layers() -> None:
     """A layer has the colour of its worst finding or of its change."""
-    searchable = View(is_searchable=True)
-
-    def nodes(value: Any, page: Callable[[Any, View], Page]) -> dict[str, tuple[str, str]]:
-        graphs = [
-            block
-            for group in page(value, searchable).groups
-            for block in group
-            if isinstance(block, Graph)
-        ]
-        return {
-            node.label: (node.tone.value, node.text) for graph in graphs for node in graph.nodes
-        }
-
     path = str(FIXTURES / "tf2.3/exp_mf16_fixed128.h5")
     options = auditing.audit_options(AuditArguments())
     found = nodes(auditing.audit(path, replace(options, draws_graph=True)), findings.page)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.migration.planning.options import Options
+    from policytool.model.model import Layer
     from policytool.numerics.check_results.checks import (
         CheckInputs,
         CheckNote,
@@ -405,6 +406,8 @@ class Tuning:
     seconds: float
     seed: int
     notes: tuple[CheckNote, ...] = ()
+    connected_layers: tuple[Layer, ...] = ()
+    """All layers of the model with their inputs."""
 
     @property
     def passed(self) -> bool:

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.releases.dtypes import HALVES
-from policytool.reports.page import Cell, Column, Tone, fields_section
+from policytool.reports.page import Cell, Column, Fact, Sentence, Tone, fields_section
 from policytool.reports.words import HEADROOM, decibels, figure, many, share
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from policytool.model.model import Layer
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports.page import Section
+    from policytool.reports.layer_graph import LayerMark
+    from policytool.reports.page import Graph, Section
 
     Judged = tuple[CheckedOutput, Judgement | None]
     """An output, and its judgement."""
@@ -224,6 +227,67 @@ def calls_by_error(run: CheckRun) -> list[MeasuredCall]:
         for call in run.calls
     ]
     return sorted(calls, key=lambda measured: measured.order, reverse=True)
+
+
+_LARGE: Final = 0.5
+"""The share of the largest error from which the graph marks the error of a layer as large."""
+
+_LEGEND: Final = (
+    Sentence(text="smaller error, or none"),
+    Sentence(
+        text=f"at least {share(_LARGE)} of the largest error, or headroom below {HEADROOM:g}x",
+        tone=Tone.CAUTION,
+    ),
+    Sentence(text="new NaN or infinity, or an error that rounding does not explain", tone=Tone.BAD),
+    Sentence(text="not measured", tone=Tone.DIM),
+)
+"""The colours of layers in the graph."""
+
+
+def error_graph(run: CheckRun, layers: Sequence[Layer]) -> Graph | None:
+    """Return the graph of the layers, coloured by error; None if no layer of it was measured."""
+    from policytool.reports import layer_graph  # only HTML needs it
+
+    calls = calls_by_error(run)
+    calls_by_path = group_pairs((measured.call.path, measured) for measured in calls)
+    errors = [_rank(measured.accumulated_error) for measured in calls]
+    large = _LARGE * max((error for error in errors if math.isfinite(error)), default=0.0)
+
+    def mark(layer: Layer) -> LayerMark:
+        if layer.path not in calls_by_path:
+            return layer_graph.LayerMark(text="", tone=Tone.DIM)
+        worst = calls_by_path[layer.path][0]
+        cells = [
+            (column.title, cell(worst).text)
+            for column, cell in _layer_fields([worst])
+            if column.title not in {"layer", "class"}
+        ]
+        metrics = worst.accumulated_error or worst.isolated_error
+        return layer_graph.LayerMark(
+            text=error(metrics).text,
+            tone=_error_tone(worst, large),
+            details=tuple(Fact(label=label, text=text) for label, text in cells if text),
+        )
+
+    if not any(layer.path in calls_by_path for layer in layers):
+        return None
+    return layer_graph.layer_graph(
+        "Layers by relative error, from input to output", layers, mark, _LEGEND
+    )
+
+
+def _error_tone(measured: MeasuredCall, large: float) -> Tone:
+    metrics = measured.accumulated_error
+    if measured.is_missed or _rank(metrics) == math.inf:
+        return Tone.BAD
+    headrooms = [
+        metrics.headroom
+        for output in measured.call.outputs
+        for metrics in measurements(output)
+        if metrics.headroom is not None
+    ]
+    is_narrow = min(headrooms, default=HEADROOM) < HEADROOM
+    return Tone.CAUTION if is_narrow or 0 < large <= _rank(metrics) else Tone.PLAIN
 
 
 def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:

@@ -423,6 +423,8 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
     if view.is_searchable and check.runs:
         worst_run = max(check.runs, key=lambda run: severity(run.answer))
         yield Figures(figures=tuple(_figures(worst_run)))
+        if drawing := _layers.error_graph(worst_run, check.connected_layers):
+            yield drawing
     if left_open := caveats(check):
         yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
     if has_several_runs:

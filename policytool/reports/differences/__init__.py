@@ -22,6 +22,8 @@ from policytool.reports.page import (
     Column,
     Fact,
     Facts,
+    Figures,
+    Graph,
     Notes,
     Page,
     Row,
@@ -31,11 +33,11 @@ from policytool.reports.page import (
     Verdict,
 )
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
-from policytool.reports.words import failure_facts, generation_words, loss_scale_words
+from policytool.reports.words import failure_facts, generation_words, loss_scale_words, many
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.comparison.result import (
         Comparison,
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
         ValueComparison,
         VariablePair,
     )
-    from policytool.model.model import Variable
+    from policytool.model.model import Layer, Variable
+    from policytool.reports.layer_graph import LayerMark
     from policytool.reports.layout import View
     from policytool.support.text.jsontext import Absent, Json
 
@@ -104,17 +107,17 @@ def headline(comparison: Comparison) -> str:
     total = len(comparison.layers)
     parts = []
     if not comparison.differs:
-        parts.append(_many(total, "layer"))
+        parts.append(many(total, "layer"))
     else:
         counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
         verb = "differs" if differing == 1 else "differ"
         count_words = ", ".join(
-            f"{counts[group]} {_COUNTED[group][counts[group] != 1]}"
+            f"{counts[group]:,} {_COUNTED[group][counts[group] != 1]}"
             for group in range(len(_COUNTED))
             if counts[group]
         )
         parts.append(
-            f"{differing} of {_many(total, 'layer')} "
+            f"{differing:,} of {many(total, 'layer')} "
             f"{verb}{': ' if count_words else ''}{count_words}"
         )
     parts += _about_variables(comparison.variables)
@@ -122,7 +125,7 @@ def headline(comparison: Comparison) -> str:
         parts.append("the optimizer differs")
     signatures = sum(section.differs for section in comparison.signatures)
     if signatures:
-        parts.append(f"{_many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
+        parts.append(f"{many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
     return "; ".join(parts)
 
 
@@ -136,7 +139,7 @@ def equal_in_meaning(comparison: Comparison) -> str | None:
         if count > 1
         else "value is written differently but has"
     )
-    return f"{count} {words} the same meaning; --all lists {'them' if count > 1 else 'it'}"
+    return f"{count:,} {words} the same meaning; --all lists {'them' if count > 1 else 'it'}"
 
 
 def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
@@ -150,7 +153,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
     unread = sum(variable.values.verdict is ComparisonVerdict.NOT_COMPARED for variable in compared)
     if differing:
         yield (
-            f"{len(differing)} of {_many(len(compared), 'variable')} "
+            f"{len(differing):,} of {many(len(compared), 'variable')} "
             f"differ{'s' if len(differing) == 1 else ''}"
         )
     elif not unread:
@@ -166,7 +169,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
             else "the values of 1 variable were not compared"
         )
     elif unread:
-        yield f"the values of {_many(unread, 'variable')} were not compared"
+        yield f"the values of {many(unread, 'variable')} were not compared"
 
 
 def _difference_kinds(layer: LayerPair) -> list[int]:
@@ -178,11 +181,7 @@ def _difference_kinds(layer: LayerPair) -> list[int]:
 
 
 def _every(count: int) -> str:
-    return "both" if count == 2 else f"all {count}"  # noqa: PLR2004
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    return "both" if count == 2 else f"all {count:,}"  # noqa: PLR2004
 
 
 def about(side: Side) -> str:
@@ -232,7 +231,7 @@ def rows_of(
         for number, cells in enumerate(rows):
             yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
         if is_repeated:
-            text = f"  and {counts[rows] - 1} more with the same differences"
+            text = f"  and {counts[rows] - 1:,} more with the same differences"
             blank = Cell(text="")
             yield Row(
                 cells=(Cell(text=text, tone=Tone.DIM, is_code=False), blank, blank, blank),
@@ -243,7 +242,7 @@ def rows_of(
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
     """Yield the rows of a layer."""
     if layer.presence is not Presence.BOTH:
-        variables_text = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
+        variables_text = f", {many(len(layer.variables), 'variable')}" if layer.variables else ""
         description = f"{layer.class_name or 'no class'}{variables_text}"
         in_a = layer.presence is Presence.A
         side = layer.presence.value.upper()
@@ -446,18 +445,21 @@ _COLUMNS: Final = (
 )
 
 
-def page(differences: Differences, _view: View) -> Page:
+def page(differences: Differences, view: View) -> Page:
     """Return the page; an empty one if a file could not be read."""
     comparison = differences.outcome.comparison
     if comparison is None:
         return Page(groups=(), failures=failure_facts(differences.outcome.failures))
-    return Page(groups=(tuple(_blocks(comparison, everything=differences.everything)),))
+    return Page(groups=(tuple(_blocks(comparison, view, everything=differences.everything)),))
 
 
-def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
+def _blocks(comparison: Comparison, view: View, *, everything: bool) -> Iterator[Block]:
     yield Verdict.whole(
         text=summary(comparison), tone=Tone.CAUTION if comparison.differs else Tone.GOOD
     )
+    if view.is_searchable:
+        yield _figures(comparison)
+        yield from _graphs(comparison)
     if comparison.differs or everything:
         yield Facts(
             facts=tuple(
@@ -481,6 +483,80 @@ def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
         notes.insert(0, equality_note)
     if notes:
         yield Notes(texts=tuple(notes))
+
+
+def _figures(comparison: Comparison) -> Figures:
+    """Return the number of layers and variables that differ."""
+    presences = Counter(layer.presence for layer in comparison.layers if layer.differs)
+    figures = (
+        ("layers differ", presences[Presence.BOTH]),
+        ("layers only in A", presences[Presence.A]),
+        ("layers only in B", presences[Presence.B]),
+        ("variables differ", sum(variable.differs for variable in comparison.variables)),
+    )
+    return Figures(figures=tuple(Fact(label=label, text=f"{count:,}") for label, count in figures))
+
+
+_LEGEND: Final = (
+    Sentence(text="equal"),
+    Sentence(text="only the policy differs", tone=Tone.MIXED),
+    Sentence(text="differs", tone=Tone.CAUTION),
+    Sentence(text="only in A", tone=Tone.BAD),
+    Sentence(text="only in B", tone=Tone.GOOD),
+)
+"""The colours of layers in the graphs."""
+
+
+def _graphs(comparison: Comparison) -> Iterator[Graph]:
+    """
+    Yield the graphs of the layers, coloured by difference: of both models, or one graph if they
+    have the same connections. Yields nothing if no layer differs.
+    """
+    if not any(pair.differs for pair in comparison.layers):
+        return
+    connections = [
+        {layer.path: layer.inputs for layer in side.connected_layers}
+        for side in (comparison.a, comparison.b)
+    ]
+    names = ("A", "B") if connections[0] != connections[1] else ("",)
+    for name, side in zip(names, (comparison.a, comparison.b), strict=False):
+        pairs = {pair.b if name == "B" else pair.a: pair for pair in comparison.layers}
+        title = f"Layers{f' of {name}' if name else ''} by difference, from input to output"
+        if (drawing := _graph(title, side.connected_layers, pairs)) is not None:
+            yield drawing
+
+
+def _graph(
+    title: str, layers: Sequence[Layer], pairs: Mapping[str | None, LayerPair]
+) -> Graph | None:
+    from policytool.reports import layer_graph  # only HTML needs it
+
+    return layer_graph.layer_graph(
+        title, layers, lambda layer: _mark(pairs.get(layer.path)), _LEGEND
+    )
+
+
+def _mark(pair: LayerPair | None) -> LayerMark:
+    """Return what a graph shows of a layer."""
+    from policytool.reports.layer_graph import LayerMark
+
+    if pair is None or not pair.differs:
+        return LayerMark(text="")
+    if pair.presence is not Presence.BOTH:
+        side = pair.presence.value.upper()
+        return LayerMark(text=f"only in {side}", tone=Tone.BAD if side == "A" else Tone.GOOD)
+    rows = list(_layer(pair, everything=False))
+    has_only_policy = all(change.aspect in POLICIES for change in pair.differences) and not any(
+        variable.differs for variable in pair.variables
+    )
+    return LayerMark(
+        text="policy" if has_only_policy else "changed",
+        tone=Tone.MIXED if has_only_policy else Tone.CAUTION,
+        details=tuple(
+            Fact(label=what.text, text=" → ".join(filter(None, (a.text, b.text))))
+            for what, a, b in rows
+        ),
+    )
 
 
 DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (

@@ -24,6 +24,8 @@ from policytool.reports.page import (
     Command,
     Fact,
     Facts,
+    Figures,
+    Graph,
     Item,
     Listing,
     Notes,
@@ -32,6 +34,7 @@ from policytool.reports.page import (
     Profile,
     Row,
     Section,
+    Sentence,
     Tone,
     fields_section,
     table_section,
@@ -55,7 +58,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from policytool.commands.migrate import Migration
+    from policytool.model.model import Layer
     from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer, Tuning
+    from policytool.reports.layer_graph import LayerMark
     from policytool.reports.layout import View
     from policytool.reports.tuning._verdict import Tunings
 
@@ -382,6 +387,56 @@ def _chosen_rows(tuning: Tuning, points: Sequence[CurvePoint]) -> list[CurvePoin
     return [points[at] for at in sorted(order[:_ROWS])]
 
 
+_LEGEND: Final = (
+    Sentence(text="converted", tone=Tone.MIXED),
+    Sentence(text="stays in float32", tone=Tone.CAUTION),
+    Sentence(text="not tried"),
+)
+"""The colours of layers in the graph."""
+
+
+def set_graph(tuning: Tuning) -> Graph | None:
+    """Return the graph of the layers, coloured by the best set, with their errors and headroom."""
+    from policytool.reports import layer_graph  # only HTML needs it
+
+    tuned_layers = {layer.path: layer for layer in tuning.layers}
+    kept = _kept_paths(tuning)
+    fields = {True: list(_kept_fields(tuning))[2:], False: list(_converted_fields(tuning))[2:]}
+
+    def mark(layer: Layer) -> LayerMark:
+        tuned = tuned_layers.get(layer.path)
+        if tuned is None:
+            details = [("reason", tuning.fixed.get(layer.path, ""))]
+            text, tone = "", Tone.PLAIN
+        else:
+            is_kept = layer.path in kept
+            details = [(column.title, cell(tuned).text) for column, cell in fields[is_kept]]
+            text = "float32" if is_kept else f"error {_own_error(tuned).text}"
+            tone = Tone.CAUTION if is_kept else Tone.MIXED
+        return layer_graph.LayerMark(
+            text=text,
+            tone=tone,
+            details=tuple(Fact(label=label, text=value) for label, value in details if value),
+        )
+
+    return layer_graph.layer_graph(
+        "Layers by dtype in this set, from input to output", tuning.connected_layers, mark, _LEGEND
+    )
+
+
+def _figures(tuning: Tuning) -> Figures:
+    """Return the size of the set, and how much of the limit it uses."""
+    trial = tuning.best or tuning.closest
+    kept = _kept_paths(tuning)
+    figures = [
+        ("layers in float32", f"{len(kept):,}"),
+        ("layers converted", f"{len(tuning.layers) - len(kept):,}"),
+        *([("of the limit", percent(largest_excess(trial)))] if trial is not None else []),
+        ("trials", f"{len(tuning.trials):,}"),
+    ]
+    return Figures(figures=tuple(Fact(label=label, text=text) for label, text in figures))
+
+
 _OTHERS: Final = {
     Split.BATCHES: "every second batch, which the search did not use",
 }
@@ -568,6 +623,10 @@ def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
     yield verdict(tuning)
     if words := command(tunings):
         yield Command(label="to apply", words=words)
+    if view.is_searchable:
+        yield _figures(tuning)
+        if drawing := set_graph(tuning):
+            yield drawing
     output = output_facts(tunings.migration) if tunings.migration is not None else ()
     yield Facts(facts=(*output, *facts(tuning)))
     if left_open := tuple(caveats(tuning)):
