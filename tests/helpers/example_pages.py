@@ -168,6 +168,16 @@ def summary(selected: SelectedInspection) -> FleetSummary:
     )
 
 
+def repeated() -> SelectedInspection:
+    """Return a model with equal blocks, which tables fold, and the parameters of its layers."""
+    layers = [layer("net")]
+    for number in range(LONG // 40):
+        block = f"net/block_{number}"
+        sizes = [replace(layer(f"{block}/dense_{at}"), created_parameters=at) for at in range(9)]
+        layers += [layer(block), *(replace(one, variables=()) for one in sizes)]
+    return whole(model("repeated.h5", layers))
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "inspect": lambda: html(REPORTERS).render(inspected(*MODELS), View()),
     "audit": lambda: html(FINDING_REPORTERS).render(example_audits.made(), View()),
@@ -182,6 +192,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "hostile tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["hostile"], View()),
     "hostile graph": lambda: html(REPORTERS).render(hostile_graph(), View()),
     "long": lambda: html(REPORTERS).render(long_model(), View()),
+    "repeated": lambda: html(REPORTERS).render(repeated(), View()),
     "empty": lambda: html(REPORTERS).render(
         inspection.select(inspection.collect([]), inspection.Selection()), View()
     ),

@@ -36,6 +36,8 @@ from policytool.reports.page import (
     Curve,
     Curves,
     Graph,
+    Item,
+    Listing,
     Page,
     Row,
     Spread,
@@ -279,7 +281,7 @@ def test_graph_of_tune_shows_the_set() -> None:
     """Layers that stay in float32 differ from converted ones, whose error is shown."""
     found = nodes(example_pages.tuned(), tuning.page)
     assert found["energy"] == ("caution", "Dense · float32")
-    assert found["logits"] == ("mixed", "Dense · error 0.00044")
+    assert found["logits"] == ("half", "Dense · 0.00044")
     assert found["input"] == ("", "Dense")
 
 
@@ -308,6 +310,44 @@ def test_graphs_of_audit_and_migrate_mark_layers() -> None:
     assert isinstance(migration, Migration)
     changed = nodes(Migrations(migrations=(migration,), failures=()), plans.page)
     assert changed["dense_a"] == ("mixed", "Dense · changed")
+
+
+def test_block_has_the_largest_value_in_it() -> None:
+    """Numbers of layers are not counted as texts are."""
+    paths = ["net/in", *(f"net/block1_{letter}" for letter in "abcd"), "net/out"]
+    layers = [replace(layer, name=layer.path[4:]) for layer in example_pages.chain(paths)]
+    marks = {path: LayerMark(text=f"{at}e-3", value=at) for at, path in enumerate(paths)}
+    marks["net/block1_a"] = LayerMark(text="float32")
+    drawn = layer_graph("", layers, lambda layer: marks[layer.path])
+    assert drawn is not None
+    assert drawn.nodes[1].text == "1 float32, up to 4e-3"
+
+
+def test_rows_that_stand_for_others_are_before_them() -> None:
+    """A folded row follows the row that opens it, and the label of the class is the last column."""
+    folded = Row(cells=(Cell(text="b"), Cell(text="Dense"), Cell(text="1")), depth=1)
+    like = Row(
+        cells=(Cell(text="like a"), *[Cell(text="")] * 2), is_spanning=True, folded=(folded,)
+    )
+    columns = (
+        Column(title="layer"),
+        Column(title="class", is_last=True),
+        Column(title="error"),
+    )
+    shown = html.prepare(Table(columns=columns, rows=(like,)))
+    assert [row.folds for row in shown.rows] == [1, 0]
+    assert [cell.text for cell in shown.rows[1].cells] == ["b", "1", "Dense"]
+
+
+def test_further_names_are_opened() -> None:
+    """A page has all names, and shows those that a terminal shows."""
+    names = tuple(f"layer_{number}" for number in range(30))
+    item = Item(text="found", names=names, most=3)
+    text = html.render(Page(groups=((Listing(items=(item,)),),)), "")
+    assert "<summary>layer_0, layer_1, layer_2 and 27 more</summary>" in text
+    assert "layer_29" in text
+    item = Item(text="found", names=names[:2], most=3)
+    assert "<details" not in html.render(Page(groups=((Listing(items=(item,)),),)), "")
 
 
 def test_measurements_are_no_choices() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.metrics import LARGEST_FINITE
+from policytool.numerics.check_results.metrics import LARGEST_FINITE, NORMAL_EXPONENTS
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.releases.dtypes import HALVES
 from policytool.reports.page import Cell, Column, Fact, Sentence, Tone, fields_section
@@ -54,6 +54,11 @@ def overflow_reasons(largest_values: Iterable[float | None], dtype: str) -> Iter
     limit = LARGEST_FINITE.get(dtype, math.inf)
     if largest > limit:
         yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
+
+
+def has_narrow_range(dtype: str) -> bool:
+    """Return whether a dtype has a smaller range than float32, as float16 does."""
+    return dtype in NORMAL_EXPONENTS and NORMAL_EXPONENTS[dtype] != NORMAL_EXPONENTS["float32"]
 
 
 def _first_measured(values: Iterable[float | None], default: float) -> float:
@@ -265,6 +270,7 @@ def error_graph(run: CheckRun, layers: Sequence[Layer]) -> Graph | None:
         metrics = worst.accumulated_error or worst.isolated_error
         return layer_graph.LayerMark(
             text=error(metrics).text,
+            value=_rank(metrics),
             tone=_error_tone(worst, large),
             details=tuple(Fact(label=label, text=text) for label, text in cells if text),
         )
@@ -340,7 +346,7 @@ def _layer_fields(
         ),
     )
     yield (
-        Column(title="class", minimum=10, priority=4),
+        Column(title="class", minimum=10, priority=4, is_last=True),
         lambda measured: Cell(text=measured.call.class_name, tone=Tone.DIM),
     )
     yield Column(title="dtype", minimum=16, priority=3), _dtype

@@ -504,6 +504,9 @@ def remarks(check: Check) -> Iterator[str]:
 
 _MS: Final = 1000
 
+_LEAST_BELOW: Final = 0.001
+"""The minimum share of values below the range of a dtype for which a layer has a histogram."""
+
 
 def charts(run: CheckRun) -> Iterator[Chart]:
     """Yield the charts of the measurements."""
@@ -531,23 +534,24 @@ def charts(run: CheckRun) -> Iterator[Chart]:
             places=tuple(call.place for call in calls),
             curves=visible_curves,
         )
-    spreads = sorted(
+    entries = sorted(
         (
             _spread(call, output)
             for call in calls
             for output in call.outputs
-            if output.exponents and _has_narrow_range(output.dtype_candidate)
+            if output.exponents and _layers.has_narrow_range(output.dtype_candidate)
         ),
         key=lambda entry: entry[0],
         reverse=True,
     )
+    spreads = [spread for lost, spread in entries if lost[0] or lost[1] >= _LEAST_BELOW]
     if spreads:
         yield Spreads(
             title=(
-                "Values by power of two: the candidate's dtype cannot hold values outside the "
-                "shaded range, or only with fewer digits (worst layers first)"
+                "Values that the candidate's dtype cannot hold, or only with fewer digits: those "
+                "outside the shaded range, by power of two (worst layers first)"
             ),
-            spreads=tuple(spread for _, spread in spreads),
+            spreads=tuple(spreads),
         )
     if run.timings:
         yield Bars(
@@ -564,11 +568,6 @@ def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -
     measured = [metrics for output in call.outputs if (metrics := side(output)) is not None]
     errors = [math.inf if metrics.overflow else metrics.relative for metrics in measured]
     return max((error for error in errors if error is not None), default=None)
-
-
-def _has_narrow_range(dtype: str) -> bool:
-    """Return whether a dtype has a smaller range than float32, as float16 does."""
-    return dtype in NORMAL_EXPONENTS and NORMAL_EXPONENTS[dtype] != NORMAL_EXPONENTS["float32"]
 
 
 def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float], Spread]:

@@ -34,6 +34,7 @@ from policytool.reports.page import (
 )
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 from policytool.reports.words import failure_facts, generation_words, loss_scale_words, many
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
@@ -221,22 +222,26 @@ def rows_of(
     Yield the rows of each entry. If many entries have the same differences, only the first has
     rows, and the number of the others follows.
     """
-    counts = Counter(rows for _, rows in named_cells)
-    printed: set[tuple[Cells, ...]] = set()
+    names_by_rows = group_pairs((rows, name) for name, rows in named_cells)
     for name, rows in named_cells:
-        is_repeated = counts[rows] >= _ALIKE and not everything
-        if is_repeated and rows in printed:
+        names = names_by_rows[rows]
+        is_repeated = len(names) >= _ALIKE and not everything
+        if is_repeated and name != names[0]:
             continue
-        printed.add(rows)
-        for number, cells in enumerate(rows):
-            yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
+        yield from _entry_rows(name, rows)
         if is_repeated:
-            text = f"  and {counts[rows] - 1:,} more with the same differences"
+            text = f"  and {len(names) - 1:,} more with the same differences"
             blank = Cell(text="")
             yield Row(
                 cells=(Cell(text=text, tone=Tone.DIM, is_code=False), blank, blank, blank),
                 is_spanning=True,
+                folded=tuple(row for other in names[1:] for row in _entry_rows(other, rows)),
             )
+
+
+def _entry_rows(name: str, rows: tuple[Cells, ...]) -> Iterator[Row]:
+    for number, cells in enumerate(rows):
+        yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
 
 
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
@@ -258,7 +263,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
         yield (
             Cell(text=f"path (matched by {_PAIRED[layer.paired]})"),
             Cell(text=layer.a or "", tone=Tone.DIM),
-            Cell(text=layer.b or "", tone=Tone.HALF),
+            Cell(text=layer.b or ""),
         )
         changes = [
             change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}
@@ -306,7 +311,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
                 if change.is_format_only
                 else Tone.MIXED
                 if change.aspect in POLICIES
-                else Tone.HALF
+                else Tone.PLAIN
             )
             a, b = (_words(value, change.aspect) for value in (change.a, change.b))
             if a == b:  # the same number, rounded to float32 or not
@@ -371,7 +376,7 @@ def _verdict(values: ValueComparison) -> tuple[str, Tone]:
                 Presence.B: "B is A rounded",
                 Presence.BOTH: "equal values",
             }
-            return rounded_words[values.rounded or Presence.BOTH], Tone.MIXED
+            return rounded_words[values.rounded or Presence.BOTH], Tone.CAUTION
         case ComparisonVerdict.NOT_COMPARED:
             return f"not compared: {values.reason or ''}", Tone.DIM
         case ComparisonVerdict.DIFFERENT:

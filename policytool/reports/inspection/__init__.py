@@ -238,7 +238,7 @@ def _model(
             layers,
             variables=view.variables,
             sizes=has_sizes(view),
-            whole=selected.is_selection or view.is_searchable,
+            whole=selected.is_selection,
         )
     else:
         yield Sentence(
@@ -560,7 +560,6 @@ _SHOWN_FIELDS: Final = LAYER_TABLE[1:]
 
 _LEGEND: Final = (
     Sentence(text="float32, or the dtype of the inputs"),
-    Sentence(text="16 bits with variables in another dtype (mixed)", tone=Tone.MIXED),
     Sentence(text="16 bits", tone=Tone.HALF),
     Sentence(text="dtype not in the file", tone=Tone.DIM),
 )

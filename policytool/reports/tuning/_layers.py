@@ -98,7 +98,8 @@ def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
         items = tuple(
             Item(
                 text=f"{many(len(paths), 'layer')}: {reason}",
-                names=join_and_count(paths, None if everything else _NAMED),
+                names=tuple(paths),
+                most=None if everything else _NAMED,
             )
             for reason, paths in reasons.items()
         )
@@ -138,7 +139,8 @@ def _converted_fields(tuning: Tuning) -> Iterator[Field]:
     paths = frozenset(layer.path for layer in tuning.layers)
     yield from _names(Tone.PLAIN)
     yield Column(title="own error", minimum=_NUMBER), _own_error
-    yield Column(title="headroom", minimum=8), _headroom
+    if checks.has_narrow_range(_compute_dtype(tuning)):
+        yield Column(title="headroom", minimum=8), _headroom
     yield (
         Column(title="% of the limit", minimum=14, priority=2),
         lambda layer: (
@@ -157,7 +159,7 @@ def _names(tone: Tone) -> Iterator[Field]:
         lambda layer: Cell(text=layer.path, tone=tone),
     )
     yield (
-        Column(title="class", minimum=10, priority=4),
+        Column(title="class", minimum=10, priority=4, is_last=True),
         lambda layer: Cell(text=layer.class_name, tone=Tone.DIM),
     )
 
@@ -216,10 +218,14 @@ def _details(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
 
 def _overflow(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
     """Yield the reason if a layer's values leave the range of its dtype."""
-    dtype = policy_from_name(tuning.policy).compute_dtype or tuning.policy
+    dtype = _compute_dtype(tuning)
     if not layer.is_finite:
         yield f"NaN or infinity in {dtype}"
     yield from checks.overflow_reasons([layer.largest], dtype)
+
+
+def _compute_dtype(tuning: Tuning) -> str:
+    return policy_from_name(tuning.policy).compute_dtype or tuning.policy
 
 
 def _flushed(layer: TunedLayer) -> Iterator[str]:
@@ -240,7 +246,7 @@ def _share_of_margin(tuning: Tuning, layer: TunedLayer) -> float:
 
 
 _LEGEND: Final = (
-    Sentence(text="converted", tone=Tone.MIXED),
+    Sentence(text="converted, with its own error", tone=Tone.HALF),
     Sentence(text="stays in float32", tone=Tone.CAUTION),
     Sentence(text="not tried"),
 )
@@ -259,15 +265,17 @@ def set_graph(tuning: Tuning) -> Graph | None:
         tuned = tuned_layers.get(layer.path)
         if tuned is None:
             details = [("reason", tuning.fixed.get(layer.path, ""))]
-            text, tone = "", Tone.PLAIN
+            text, tone, value = "", Tone.PLAIN, None
         else:
             is_kept = layer.path in kept
             details = [(column.title, cell(tuned).text) for column, cell in fields[is_kept]]
-            text = "float32" if is_kept else f"error {_own_error(tuned).text}"
-            tone = Tone.CAUTION if is_kept else Tone.MIXED
+            text = "float32" if is_kept else _own_error(tuned).text
+            value = None if is_kept else tuned.error
+            tone = Tone.CAUTION if is_kept else Tone.HALF
         return layer_graph.LayerMark(
             text=text,
             tone=tone,
+            value=value,
             details=tuple(Fact(label=label, text=value) for label, value in details if value),
         )
 
