@@ -42,7 +42,7 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.words import bytes_words, failure_facts, figure, many, share
+from policytool.reports.words import bytes_words, failure_facts, figure, many, reason_words, share
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
 
@@ -110,7 +110,10 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
 def input_caveats(inputs: CheckInputs) -> Iterator[str]:
     """Yield a caveat if the inputs are not the user's."""
     if inputs.kind is InputKind.SYNTHETIC:
-        yield f"inputs are synthetic (seed {inputs.seed}); results on real data may differ"
+        yield (
+            f"inputs are synthetic (seed {inputs.seed}); results on real data may differ: use your "
+            "own data with --inputs"
+        )
 
 
 def side_caveats(*sides: CheckSide) -> Iterator[str]:
@@ -331,7 +334,7 @@ def _kept_layers(side: CheckSide) -> str:
 
 def _names_with_reason(side: CheckSide, reason: str) -> str:
     names = [name for name, layer_reason in side.kept.items() if layer_reason == reason]
-    return f"{join_first(names)} ({reason})"
+    return f"{join_first(names)} ({reason_words(reason, len(names))})"
 
 
 def device_words(tf_device: TensorFlowDevice) -> Iterator[str]:
@@ -386,7 +389,9 @@ def input_words(feed: CheckInputs) -> str:
 
 
 def _input(check_input: CheckInput) -> str:
-    return f"{check_input.name} {check_input.dtype} {shape(check_input.shape)}, {check_input.how}"
+    how = check_input.how.removeprefix("given").removeprefix(", ")
+    words = f"{check_input.name} {check_input.dtype} {shape(check_input.shape)}"
+    return f"{words}, {how}" if how else words
 
 
 def shape(sizes: tuple[int | None, ...] | None) -> str:

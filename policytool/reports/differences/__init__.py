@@ -64,6 +64,9 @@ _PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"
 _ALIKE: Final = 3
 """The minimum number of layers with equal differences that are reported as one."""
 
+_MANY: Final = 10
+"""The minimum number of variables of a layer in one model only that are reported as one."""
+
 FORMAT_ONLY_MARK: Final = "~ "
 """The mark of a key that is written differently and has the same meaning."""
 
@@ -336,15 +339,32 @@ _WHAT: Final = {
 
 
 def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterator[Cells]:
-    for variable in variables:
-        if variable.differs or everything:
-            known = variable.a or variable.b
-            name = known.name if known else ""
+    listed = [variable for variable in variables if variable.differs or everything]
+    by_presence = group_pairs((variable.presence, variable) for variable in listed)
+    for variable in listed:
+        alike = by_presence[variable.presence]
+        is_joined = (
+            variable.presence is not Presence.BOTH and len(alike) >= _MANY and not everything
+        )
+        if not is_joined:
             yield (
-                Cell(text=name),
+                Cell(text=_variable_name(variable)),
                 Cell(text=_variable_words(variable.a), tone=Tone.DIM),
                 _values_cell(variable),
             )
+        elif variable is alike[0]:
+            in_a = variable.presence is Presence.A
+            names = tuple(map(_variable_name, alike))
+            yield (
+                Cell(text=many(len(alike), "variable"), names=names),
+                Cell(text="in A" if in_a else "not in A", tone=Tone.DIM),
+                Cell(text="not in B", tone=Tone.BAD) if in_a else Cell(text="in B", tone=Tone.GOOD),
+            )
+
+
+def _variable_name(variable: VariablePair) -> str:
+    known = variable.a or variable.b
+    return known.name if known else ""
 
 
 def _values_cell(variable: VariablePair) -> Cell:
@@ -416,10 +436,14 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
     serialized = keras_objects.read(value)
     if (
         isinstance(value, dict)
+        and "items" not in value
         and serialized is not None
-        and not (serialized.config or "items" in value)
+        and isinstance(serialized.config, dict | None)
     ):
-        return serialized.class_name
+        arguments = ", ".join(
+            f"{key}={_words(argument, aspect)}" for key, argument in serialized.arguments.items()
+        )
+        return f"{serialized.class_name}({arguments})" if arguments else serialized.class_name
     if isinstance(value, float):
         # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
         return f"{value:.7g}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import difflib
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -29,7 +28,7 @@ from policytool.releases.releases import family_of, release_name
 from policytool.reports.layout import clean
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone
 from policytool.reports.reporter import Reporter
-from policytool.reports.words import loader_ranges, loss_scale_words, many
+from policytool.reports.words import loader_ranges, loss_scale_words, many, reason_words
 from policytool.support.errors import SpellingError
 from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT, place
@@ -61,9 +60,6 @@ _ORDER: Final = (Tone.MIXED, Tone.DIM, Tone.CAUTION, Tone.GOOD)
 
 _NAMED: Final = 3
 """The maximum number of layers named for a change; HTML opens the others."""
-
-_PRONOUN: Final = re.compile(r"^it ")
-"""The start of a reason, which is about one layer."""
 
 _RowChange = tuple[str, str, Tone]
 """The values before and after, the reason, and a tone."""
@@ -97,7 +93,7 @@ def changes_table(migration: Migration) -> Table | None:
                 Cell(text=change, tone=tone),
                 Cell(text="" if _OPTIMIZER in names else f"{len(names):,}"),
                 Cell(text=join_and_count(names, _NAMED), names=names),
-                Cell(text=_PRONOUN.sub("each ", reason) if len(names) > 1 else reason),
+                Cell(text=reason_words(reason, len(names))),
             )
         )
         for (change, reason, tone), names in sorted(

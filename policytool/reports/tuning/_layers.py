@@ -23,7 +23,7 @@ from policytool.reports.page import (
     fields_section,
 )
 from policytool.reports.tuning._verdict import NOT_FINITE, allowed_error, limit_words
-from policytool.reports.words import HEADROOM, figure, many, share
+from policytool.reports.words import HEADROOM, figure, many, reason_words, share
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_and_count
 
@@ -97,7 +97,7 @@ def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     if reasons := group_pairs((reason, path) for path, reason in tuning.fixed.items()):
         items = tuple(
             Item(
-                text=f"{many(len(paths), 'layer')}: {reason}",
+                text=f"{many(len(paths), 'layer')}: {reason_words(reason, len(paths))}",
                 names=tuple(paths),
                 most=None if everything else _NAMED,
             )
