@@ -33,6 +33,7 @@ from policytool.reports.page import (
     Bars,
     Cell,
     Column,
+    Command,
     Curve,
     Curves,
     Graph,
@@ -348,6 +349,13 @@ def test_further_names_are_opened() -> None:
     assert "layer_29" in text
     item = Item(text="found", names=names[:2], most=3)
     assert "<details" not in html.render(Page(groups=((Listing(items=(item,)),),)), "")
+
+
+def test_command_is_broken_between_words() -> None:
+    """A browser also breaks lines after hyphens, which would separate those of an option."""
+    block = Command(label="to apply", words=("policytool", "migrate", "a b.h5", "--set", "<x>"))
+    text = html.render(Page(groups=((block,),)), "")
+    assert "<span>--set</span> <span>&#39;&lt;x&gt;&#39;</span>" in text
 
 
 def test_measurements_are_no_choices() -> None:

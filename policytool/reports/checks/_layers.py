@@ -256,7 +256,7 @@ def error_graph(run: CheckRun, layers: Sequence[Layer]) -> Graph | None:
     calls = calls_by_error(run)
     calls_by_path = group_pairs((measured.call.path, measured) for measured in calls)
     errors = [_rank(measured.accumulated_error) for measured in calls]
-    large = _LARGE * max((error for error in errors if math.isfinite(error)), default=0.0)
+    large = _LARGE * max(errors, default=0.0)
 
     def mark(layer: Layer) -> LayerMark:
         if layer.path not in calls_by_path:

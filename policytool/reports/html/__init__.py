@@ -465,7 +465,7 @@ def _filters(table: Table, indices: list[int]) -> list[Filter]:
     rows = _unfolded(table)
     for place, index in enumerate(indices[1:], start=1):
         texts = sorted({row.cells[index].text for row in rows} - {""})
-        if 1 < len(texts) <= _CHOICES and not all(text[0].isdigit() for text in texts):
+        if 1 < len(texts) <= _CHOICES and not any(text[0].isdigit() for text in texts):
             filters.append(
                 Filter(title=table.columns[index].title, column=place, choices=tuple(texts))
             )
@@ -552,7 +552,7 @@ def _environment() -> Environment:
         kind=lambda block: type(block).__name__,
         prose=_prose,
         breakable=_breakable,
-        command=layout.command,
+        command=_command,
         table=prepare,
         curves=curves,
         spreads=spreads,
@@ -591,6 +591,13 @@ def _prose(text: str) -> Markup:
     return Markup().join(
         Markup("<code>{}</code>").format(piece) if position % 2 else escape(piece)
         for position, piece in enumerate(pieces)
+    )
+
+
+def _command(words: Sequence[str]) -> Markup:
+    """Return a command whose lines end between words, not after the hyphens of an option."""
+    return Markup(" ").join(
+        Markup("<span>{}</span>").format(escape_unprintable(layout.quote(word))) for word in words
     )
 
 
