@@ -41,6 +41,7 @@ from policytool.reports.page import (
     Listing,
     Page,
     Row,
+    Sentence,
     Spread,
     Spreads,
     Table,
@@ -356,6 +357,8 @@ def test_command_is_broken_between_words() -> None:
     block = Command(label="to apply", words=("policytool", "migrate", "a b.h5", "--set", "<x>"))
     text = html.render(Page(groups=((block,),)), "")
     assert "<span>--set</span> <span>&#39;&lt;x&gt;&#39;</span>" in text
+    text = html.render(Page(groups=((Sentence(text="use --inputs, or a<b"),),)), "")
+    assert 'use <span class="option">--inputs</span>, or a&lt;b' in text
 
 
 def test_measurements_are_no_choices() -> None:

@@ -346,7 +346,7 @@ def _layer_fields(
         ),
     )
     yield (
-        Column(title="class", minimum=10, priority=4, is_last=True),
+        Column(title="class", minimum=18, priority=4, is_name=True, is_last=True),
         lambda measured: Cell(text=measured.call.class_name, tone=Tone.DIM),
     )
     yield Column(title="dtype", minimum=16, priority=3), _dtype

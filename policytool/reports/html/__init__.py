@@ -472,6 +472,7 @@ def _filters(table: Table, indices: list[int]) -> list[Filter]:
     return filters
 
 
+_OPTION: Final = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 _PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])")
 _SPAN: Final = re.compile(r"`([^`]+)`")
 _BEYOND: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -589,8 +590,16 @@ def _prose(text: str) -> Markup:
     """Return a sentence with words between backticks as code."""
     pieces = _SPAN.split(escape_unprintable(text))  # every second one stood between backticks
     return Markup().join(
-        Markup("<code>{}</code>").format(piece) if position % 2 else escape(piece)
+        Markup("<code>{}</code>").format(piece) if position % 2 else _with_whole_options(piece)
         for position, piece in enumerate(pieces)
+    )
+
+
+def _with_whole_options(text: str) -> Markup:
+    """Return a text whose options are not broken after their hyphens."""
+    return Markup().join(
+        Markup('<span class="option">{}</span>').format(piece) if position % 2 else escape(piece)
+        for position, piece in enumerate(_OPTION.split(text))
     )
 
 

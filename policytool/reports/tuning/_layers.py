@@ -159,7 +159,7 @@ def _names(tone: Tone) -> Iterator[Field]:
         lambda layer: Cell(text=layer.path, tone=tone),
     )
     yield (
-        Column(title="class", minimum=10, priority=4, is_last=True),
+        Column(title="class", minimum=18, priority=4, is_name=True, is_last=True),
         lambda layer: Cell(text=layer.class_name, tone=Tone.DIM),
     )
 
