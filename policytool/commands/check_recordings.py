@@ -61,6 +61,7 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
         versions=recording.run.versions,
         runs=(),
         recording=_write(options.record, recording) if options.record is not None else None,
+        connected_layers=source.loaded.connected_layers if source.loaded is not None else (),
     )
     if reference is None:
         return replace(check, runs=_runs(recordings.recorded_run(recording), source, options))

@@ -385,6 +385,7 @@ def _run(
         runs=runs,
         notes=tuple(notes),
         is_same_model=not answer["unquantized"],
+        connected_layers=original.loaded.connected_layers if original.loaded is not None else (),
     )
 
 

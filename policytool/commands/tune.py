@@ -338,6 +338,7 @@ def _tuning(
         seconds=seconds,
         seed=runs.options.seed,
         notes=notes,
+        connected_layers=_loaded(runs.source).connected_layers,
     )
 
 

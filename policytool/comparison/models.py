@@ -234,7 +234,11 @@ def compare_models(
 def _side(subject: ComparedModel) -> Side:
     model = subject.model
     return Side(
-        path=model.path, format=model.format, generation=model.generation, writer=model.writer
+        path=model.path,
+        format=model.format,
+        generation=model.generation,
+        writer=model.writer,
+        connected_layers=subject.loaded.connected_layers if subject.loaded is not None else (),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from policytool.model.model import Variable, Writer
+    from policytool.model.model import Layer, Variable, Writer
     from policytool.support.text.jsontext import Absent, Json
 
 
@@ -257,6 +257,8 @@ class Side(Struct, frozen=True, kw_only=True):
     format: str
     generation: str | None
     writer: Writer
+    connected_layers: tuple[Layer, ...] = ()
+    """The layers with their inputs; empty if the file has no configs."""
 
 
 class ComparisonNote(Struct, frozen=True, kw_only=True):

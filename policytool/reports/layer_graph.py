@@ -36,6 +36,8 @@ class LayerMark(NamedTuple):
     text: str
     tone: Tone = Tone.PLAIN
     details: tuple[Fact, ...] = ()
+    value: float | None = None
+    """The number in the text, of which a block has the largest; None for other texts."""
 
 
 def layer_graph(
@@ -140,12 +142,15 @@ def _parent(path: str, paths: set[str]) -> str | None:
 
 
 def _block(label: str, parent: int | None, marks: Sequence[LayerMark]) -> Node:
-    """Return the node of a block, with the most frequent texts of its layers."""
-    counts = Counter(mark.text for mark in marks if mark.text).most_common()
+    """Return the node of a block, with the most frequent texts and the largest value in it."""
+    counts = Counter(mark.text for mark in marks if mark.text and mark.value is None).most_common()
     texts = [f"{count} {text}" for text, count in counts[:_TEXTS]]
+    texts += ["…"] if len(counts) > _TEXTS else []
+    values = [(mark.value, mark.text) for mark in marks if mark.value is not None]
+    texts += [f"up to {max(values)[1]}"] if values else []
     return Node(
         label=label,
-        text=", ".join(texts) + (", …" if len(counts) > _TEXTS else ""),
+        text=", ".join(texts),
         tone=max((mark.tone for mark in marks), key=_SEVERITY.index),
         parent=parent,
     )

@@ -17,7 +17,7 @@ STYLES: Final = {
     "title": "1",
     "dim": "2",
     "mixed": "36",
-    "half": "33",
+    "half": "35",
     "caution": "33",
     "bad": "31",
     "good": "32",

@@ -167,7 +167,7 @@ def _entries(block: Command | Facts | Listing | Notes) -> Iterator[str]:
 def _item(item: Item) -> str:
     """Return an item of a list."""
     label = f"**{item.label}** " if item.label else ""
-    return f"{label}{prose(item.text)}" + (f": {code(item.names)}" if item.names else "")
+    return f"{label}{prose(item.text)}" + (f": {code(item.names_text)}" if item.names else "")
 
 
 def _table(table: Table) -> Iterator[str]:

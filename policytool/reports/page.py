@@ -13,6 +13,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from policytool.support.text.phrases import join_and_count
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -32,7 +34,7 @@ class Tone(StrEnum):
     CAUTION = "caution"
     BAD = "bad"
     MIXED = "mixed"
-    """A mixed policy, and names of layers."""
+    """A mixed policy, or a change of policies."""
 
     HALF = "half"
     """A 16-bit dtype."""
@@ -102,6 +104,9 @@ class Column(NamedTuple):
     is_beneath: bool = False
     """Whether a cell moves below its row if the column is left out."""
 
+    is_last: bool = False
+    """Whether HTML has the column after the others, which answer the question of the table."""
+
 
 class Cell(NamedTuple):
     """A cell."""
@@ -113,6 +118,9 @@ class Cell(NamedTuple):
 
     whole: str = ""
     """The text if the table is not displayed as a tree: the whole path of a layer."""
+
+    names: tuple[str, ...] = ()
+    """All names, if the text contains only the first of them; HTML opens them."""
 
 
 class Row(NamedTuple):
@@ -127,6 +135,9 @@ class Row(NamedTuple):
 
     is_missed: bool = False
     """Whether the row is a failure; then it has a mark, and the other rows are indented."""
+
+    folded: tuple[Row, ...] = ()
+    """The rows that the row stands for; HTML opens them."""
 
 
 class Table(NamedTuple):
@@ -160,11 +171,19 @@ class Item(NamedTuple):
     """A sentence about several objects, and their names."""
 
     text: str
-    names: str
+    names: tuple[str, ...] = ()
+    most: int | None = None
+    """The maximum number of displayed names, except in HTML, which opens them; None for all."""
+
     label: str = ""
     """The kind of the sentence; displayed once for consecutive items with the same kind."""
 
     tone: Tone = Tone.PLAIN
+
+    @property
+    def names_text(self) -> str:
+        """The first names, and how many more there are."""
+        return join_and_count(self.names, self.most)
 
 
 class Listing(NamedTuple):

@@ -172,7 +172,7 @@ def _release_reasons(release: ReleaseCount, most: int | None) -> Iterator[Item]:
 
 
 def _reason(label: str, models: int, text: str) -> Item:
-    return Item(label=label, text=f"{many(models, 'model')}: {text}", names="")
+    return Item(label=label, text=f"{many(models, 'model')}: {text}")
 
 
 def _counts(title: str, column: str, counts: Mapping[str, int]) -> Section:

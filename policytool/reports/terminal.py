@@ -374,7 +374,7 @@ def _listing(block: Listing, view: View) -> list[str]:
             item_lines[0] = item_lines[0].replace(label, view.paint(label, item.tone), 1)
         if item.names:
             item_lines += wrap(
-                "", view.printable(item.names), view, Tone.DIM, indent=2 + max(2, width)
+                "", view.printable(item.names_text), view, Tone.DIM, indent=2 + max(2, width)
             )
         lines += item_lines
         before = item.label

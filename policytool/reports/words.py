@@ -208,6 +208,14 @@ def many(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
+_PRONOUN: Final = re.compile(r"^it ")
+
+
+def reason_words(reason: str, layers: int) -> str:
+    """Return the reason for the policy of layers; reasons are sentences about one layer."""
+    return _PRONOUN.sub("each ", reason) if layers > 1 else reason
+
+
 LEAST_RUN: Final = 4
 """Neighbours whose names begin alike that make a block."""
 

@@ -133,6 +133,38 @@ def test_filter_shows_rows_with_a_text(show: Any) -> None:
     assert "net/block_0/dense_8" not in shown_rows(driver)
 
 
+def test_equal_blocks_open(show: Any) -> None:
+    """A block that equals another one is one row, whose button shows its layers."""
+    driver = show("repeated")
+    assert shown_rows(driver)[-1].startswith("block_1 to block_24: like block_0")
+    button = driver.find_element(By.CSS_SELECTOR, "button.fold")
+    assert button.get_attribute("aria-expanded") == "false"
+    button.send_keys(Keys.ENTER)
+    assert button.get_attribute("aria-expanded") == "true"
+    assert shown_rows(driver)[-1].endswith("block_24/dense_8")
+    driver.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("block_7/dense_3")
+    assert shown_rows(driver)[-1].endswith("block_7/dense_3")
+    button.send_keys(Keys.ENTER)
+    assert shown_rows(driver)[-1].endswith("block_7/dense_3")
+
+
+def test_rows_are_sorted_by_a_column(show: Any) -> None:
+    """The largest numbers are first; a second click reverses, and a third one restores."""
+    driver = show("repeated")
+    before = shown_rows(driver)
+    header = driver.find_element(By.XPATH, "//th[.='parameters']")
+    header.find_element(By.TAG_NAME, "button").click()
+    assert header.get_attribute("aria-sort") == "descending"
+    rows = shown_rows(driver)
+    assert len(rows) == 251
+    assert all(row.endswith("dense_8") for row in rows[26:51])
+    header.find_element(By.TAG_NAME, "button").click()
+    assert shown_rows(driver)[0].endswith("dense_1")
+    header.find_element(By.TAG_NAME, "button").click()
+    assert header.get_attribute("aria-sort") is None
+    assert shown_rows(driver) == before
+
+
 def test_page_of_a_thousand_layers_is_usable_in_a_second(show: Any) -> None:
     """The page and the result of a search appear within a second."""
     driver = show("long")

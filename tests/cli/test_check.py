@@ -134,6 +134,8 @@ def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
     assert any(output.isolated is not None for call in run.calls for output in call.outputs)
     assert {call.path.partition("/")[0] for call in run.calls} == {run.calls[-1].path}
     assert result.candidate.weights == ("random" if file.endswith(("json", "yaml")) else "file")
+    measured_paths = {call.path for call in run.calls}
+    assert measured_paths & {layer.path for layer in result.connected_layers if layer.inputs}
 
 
 def test_the_library_is_the_file_s(worker: Worker) -> None:

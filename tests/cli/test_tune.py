@@ -85,10 +85,12 @@ def test_the_same_search_has_the_same_result() -> None:
     assert actual[0] == actual[1]
 
 
-def test_nothing_has_to_stay_in_float32() -> None:
+def test_nothing_has_to_stay_in_float32(place: Path) -> None:
     """Two trials are enough, and layers with a rule are converted."""
-    ended, result = tune(CLASSIFIER, "--to", "float16", "--include", "outputs", "--preview")
+    arguments = (CLASSIFIER, "--to", "float16", "--include", "outputs", "--preview")
+    ended, result = tune(*arguments, "--format", "html=page.html")
     assert ended.code == 0, ended.err
+    assert "data-graph=" in (place / "page.html").read_text(encoding="utf-8")
     assert (result["kept"], len(result["trials"]), result["ending"]) == ([], 2, "minimal")
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from policytool.commands.summary import FleetSummary
     from policytool.reports import Reporter
     from policytool.reports.checks import Checks
+    from policytool.reports.tuning import Tunings
 
 Value = TypeVar("Value")
 
@@ -88,6 +89,12 @@ def hostile_graph() -> SelectedInspection:
     return whole(model("graph.h5", [layer("net"), *layers]))
 
 
+def chain(paths: Sequence[str]) -> tuple[Layer, ...]:
+    """Return layers that use the outputs of the layer before them."""
+    before = [(), *((path,) for path in paths)]
+    return tuple(replace(layer(path), inputs=before[at]) for at, path in enumerate(paths))
+
+
 def hostile_model() -> SelectedInspection:
     """Return a model whose path and layers have hostile names."""
     names = [name.replace("/", "~1") for name in HOSTILE]
@@ -127,7 +134,16 @@ def checked() -> Checks:
         )
         for run in result.check.runs
     )
-    return replace(result, check=replace(result.check, runs=runs))
+    layers = chain(["net/input", *(call.path for call in runs[0].calls if not call.is_model)])
+    return replace(result, check=replace(result.check, runs=runs, connected_layers=layers))
+
+
+def tuned() -> Tunings:
+    """Return a search in a model whose connections are known."""
+    result = example_tunings.CASES["passing"]
+    assert result.tuning is not None
+    layers = chain(["net/input", *(layer.path for layer in result.tuning.layers)])
+    return replace(result, tuning=replace(result.tuning, connected_layers=layers))
 
 
 def converted() -> Migrations:
@@ -153,13 +169,23 @@ def summary(selected: SelectedInspection) -> FleetSummary:
     )
 
 
+def repeated() -> SelectedInspection:
+    """Return a model with equal blocks, which tables fold, and the parameters of its layers."""
+    layers = [layer("net")]
+    for number in range(LONG // 40):
+        block = f"net/block_{number}"
+        sizes = [replace(layer(f"{block}/dense_{at}"), created_parameters=at) for at in range(9)]
+        layers += [layer(block), *(replace(one, variables=()) for one in sizes)]
+    return whole(model("repeated.h5", layers))
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "inspect": lambda: html(REPORTERS).render(inspected(*MODELS), View()),
     "audit": lambda: html(FINDING_REPORTERS).render(example_audits.made(), View()),
     "migrate": lambda: html(PLAN_REPORTERS).render(converted(), View()),
     "diff": lambda: html(DIFFERENCE_REPORTERS).render(compared(), View()),
     "check": lambda: html(CHECK_REPORTERS).render(checked(), View()),
-    "tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["passing"], View()),
+    "tune": lambda: html(TUNE_REPORTERS).render(tuned(), View()),
     "summary": lambda: html(SUMMARY_REPORTERS).render(summary(inspected(*MODELS)), View()),
     "hostile summary": lambda: html(SUMMARY_REPORTERS).render(summary(hostile_model()), View()),
     "hostile": lambda: html(REPORTERS).render(hostile_model(), View()),
@@ -167,6 +193,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "hostile tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["hostile"], View()),
     "hostile graph": lambda: html(REPORTERS).render(hostile_graph(), View()),
     "long": lambda: html(REPORTERS).render(long_model(), View()),
+    "repeated": lambda: html(REPORTERS).render(repeated(), View()),
     "empty": lambda: html(REPORTERS).render(
         inspection.select(inspection.collect([]), inspection.Selection()), View()
     ),

@@ -81,6 +81,32 @@ class TestDifferences(ReportContract):
     )
 
 
+def test_variables_of_one_model_are_joined() -> None:
+    """A long list of variables that one model lacks is one row; --all lists them."""
+    not_compared = ValueComparison(verdict=ComparisonVerdict.DIFFERENT)
+    slots = tuple(
+        VariablePair(
+            a=Variable(name=f"slot_{at}", shape=(4,), dtype="float32"), b=None, values=not_compared
+        )
+        for at in range(12)
+    )
+    side = Side(path="a.h5", format="h5", generation="keras3.15", writer=Writer())
+    optimizer = Section(name="optimizer", presence=Presence.BOTH, variables=slots)
+    outcome = DiffOutcome(comparison=Comparison(a=side, b=side, layers=(), optimizer=optimizer))
+    text = rendered("table", Differences(outcome=outcome))
+    assert "12 variables" in text
+    assert "slot_3" not in text
+    assert "slot_3" in rendered("html", Differences(outcome=outcome))
+    assert "slot_3" in rendered("table", Differences(outcome=outcome, everything=True))
+
+
+def test_objects_are_shown_by_class_and_arguments() -> None:
+    """The values of an initializer are not cut off behind its module."""
+    text = rendered("table", case("generations", everything=True), View(width=200))
+    assert "GlorotUniform(seed=null)" in text
+    assert '"module"' not in text
+
+
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"failure"}))
 def test_all_option_shows_every_layer_and_change(name: str) -> None:
     report = json.loads(rendered("json", case(name, everything=True)))["comparison"]

@@ -21,7 +21,7 @@ from policytool.commands.migrate import Migration
 from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.reports import View, findings, html, plans
+from policytool.reports import View, checks, differences, findings, html, plans, tuning
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.reports.html.graph_layout import graph_data, grid
@@ -33,11 +33,15 @@ from policytool.reports.page import (
     Bars,
     Cell,
     Column,
+    Command,
     Curve,
     Curves,
     Graph,
+    Item,
+    Listing,
     Page,
     Row,
+    Sentence,
     Spread,
     Spreads,
     Table,
@@ -252,21 +256,52 @@ def test_graph_has_blocks_and_connections() -> None:
     assert [node[4] for node in places["nodes"]] == [0, 1, 0, 1, 2, 3, 2]
 
 
+def graphs(value: Any, page: Callable[[Any, View], Page]) -> list[Graph]:
+    """Return the graphs of an HTML page."""
+    groups = page(value, View(is_searchable=True)).groups
+    return [block for group in groups for block in group if isinstance(block, Graph)]
+
+
+def nodes(value: Any, page: Callable[[Any, View], Page]) -> dict[str, tuple[str, str]]:
+    """Return the tone and the text of each node in the graphs of a page."""
+    return {
+        node.label: (node.tone.value, node.text)
+        for graph in graphs(value, page)
+        for node in graph.nodes
+    }
+
+
+def test_graph_of_check_shows_errors() -> None:
+    """NaN has the colour of failures, and layers that were not measured have another one."""
+    found = nodes(example_pages.checked(), checks.page)
+    assert found["input"] == ("dim", "Dense")
+    assert "bad" in {tone for tone, _ in found.values()}
+    assert not graphs(example_checks.CASES["failing"], checks.page)
+
+
+def test_graph_of_tune_shows_the_set() -> None:
+    """Layers that stay in float32 differ from converted ones, whose error is shown."""
+    found = nodes(example_pages.tuned(), tuning.page)
+    assert found["energy"] == ("caution", "Dense · float32")
+    assert found["logits"] == ("half", "Dense · 0.00044")
+    assert found["input"] == ("", "Dense")
+
+
+def test_graphs_of_diff_show_both_models() -> None:
+    """Models with the same connections have one graph, others one for each side."""
+    compared = example_pages.compared()
+    assert [drawn.title.split(" by ")[0] for drawn in graphs(compared, differences.page)] == [
+        "Layers of A",
+        "Layers of B",
+    ]
+    paths = [FIXTURES / f"tf2.15/global_{policy}.h5" for policy in ("float32", "mixed_float16")]
+    compared = Differences(outcome=try_diff(*map(str, paths)))
+    assert len(graphs(compared, differences.page)) == 1
+    assert nodes(compared, differences.page)["dense_a"] == ("mixed", "Dense · policy")
+
+
 def test_graphs_of_audit_and_migrate_mark_layers() -> None:
     """A layer has the colour of its worst finding or of its change."""
-    searchable = View(is_searchable=True)
-
-    def nodes(value: Any, page: Callable[[Any, View], Page]) -> dict[str, tuple[str, str]]:
-        graphs = [
-            block
-            for group in page(value, searchable).groups
-            for block in group
-            if isinstance(block, Graph)
-        ]
-        return {
-            node.label: (node.tone.value, node.text) for graph in graphs for node in graph.nodes
-        }
-
     path = str(FIXTURES / "tf2.3/exp_mf16_fixed128.h5")
     options = auditing.audit_options(AuditArguments())
     found = nodes(auditing.audit(path, replace(options, draws_graph=True)), findings.page)
@@ -277,6 +312,53 @@ def test_graphs_of_audit_and_migrate_mark_layers() -> None:
     assert isinstance(migration, Migration)
     changed = nodes(Migrations(migrations=(migration,), failures=()), plans.page)
     assert changed["dense_a"] == ("mixed", "Dense · changed")
+
+
+def test_block_has_the_largest_value_in_it() -> None:
+    """Numbers of layers are not counted as texts are."""
+    paths = ["net/in", *(f"net/block1_{letter}" for letter in "abcd"), "net/out"]
+    layers = [replace(layer, name=layer.path[4:]) for layer in example_pages.chain(paths)]
+    marks = {path: LayerMark(text=f"{at}e-3", value=at) for at, path in enumerate(paths)}
+    marks["net/block1_a"] = LayerMark(text="float32")
+    drawn = layer_graph("", layers, lambda layer: marks[layer.path])
+    assert drawn is not None
+    assert drawn.nodes[1].text == "1 float32, up to 4e-3"
+
+
+def test_rows_that_stand_for_others_are_before_them() -> None:
+    """A folded row follows the row that opens it, and the label of the class is the last column."""
+    folded = Row(cells=(Cell(text="b"), Cell(text="Dense"), Cell(text="1")), depth=1)
+    like = Row(
+        cells=(Cell(text="like a"), *[Cell(text="")] * 2), is_spanning=True, folded=(folded,)
+    )
+    columns = (
+        Column(title="layer"),
+        Column(title="class", is_last=True),
+        Column(title="error"),
+    )
+    shown = html.prepare(Table(columns=columns, rows=(like,)))
+    assert [row.folds for row in shown.rows] == [1, 0]
+    assert [cell.text for cell in shown.rows[1].cells] == ["b", "1", "Dense"]
+
+
+def test_further_names_are_opened() -> None:
+    """A page has all names, and shows those that a terminal shows."""
+    names = tuple(f"layer_{number}" for number in range(30))
+    item = Item(text="found", names=names, most=3)
+    text = html.render(Page(groups=((Listing(items=(item,)),),)), "")
+    assert "<summary>layer_0, layer_1, layer_2 and 27 more</summary>" in text
+    assert "layer_29" in text
+    item = Item(text="found", names=names[:2], most=3)
+    assert "<details" not in html.render(Page(groups=((Listing(items=(item,)),),)), "")
+
+
+def test_command_is_broken_between_words() -> None:
+    """A browser also breaks lines after hyphens, which would separate those of an option."""
+    block = Command(label="to apply", words=("policytool", "migrate", "a b.h5", "--set", "<x>"))
+    text = html.render(Page(groups=((block,),)), "")
+    assert "<span>--set</span> <span>&#39;&lt;x&gt;&#39;</span>" in text
+    text = html.render(Page(groups=((Sentence(text="use --inputs, or a<b"),),)), "")
+    assert 'use <span class="option">--inputs</span>, or a&lt;b' in text
 
 
 def test_measurements_are_no_choices() -> None:

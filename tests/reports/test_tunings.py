@@ -241,7 +241,11 @@ def test_points_are_at_the_position_of_their_values() -> None:
     drawn = html.profile(Profile(title="", points=points, limit=0.01, limit_text=""))
     assert [point.x for point in drawn.points] == [6.0, 50.0, 94.0]
     assert [point.y for point in drawn.points] == [drawn.height, drawn.height / 2, 0.0]
-    assert drawn.limit == drawn.height
+    assert drawn.limit == drawn.height * 3 / 4
+    labels = {tick.y: tick.text for tick in drawn.ticks}
+    assert labels[drawn.height] == "0"
+    assert labels[0] == "NaN or infinity"
+    assert labels[drawn.limit] == "1e-2"
     assert drawn.path == f"60.0 {drawn.height}L500.0 120.0L940.0 0.0"
 
 

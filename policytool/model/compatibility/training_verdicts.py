@@ -70,8 +70,8 @@ class LossOrMetric(Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """The description for a sentence."""
-        name = "a lambda" if self.is_lambda else short(self.name)
-        return f"the {_NOUNS[self.kind]} {name}"
+        noun = f"the {_NOUNS[self.kind]}"
+        return f"{noun}, a lambda," if self.is_lambda else f"{noun} {short(self.name)}"
 
 
 def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:

@@ -16,6 +16,7 @@ from policytool.releases.policy import GLOBAL_SOURCE
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
+    from policytool.model.model import Layer
     from policytool.numerics.check_results.gradients import Gradients
     from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
     from policytool.numerics.check_results.verdicts import (
@@ -310,6 +311,9 @@ class Check(Struct, frozen=True, kw_only=True):
 
     against: str | None = None
     """The file of the recorded run that is the reference; None if the reference ran too."""
+
+    connected_layers: tuple[Layer, ...] = ()
+    """The layers of the candidate with their inputs; empty if the file has no configs."""
 
     @property
     def is_recording(self) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.migration.planning.options import Options
+    from policytool.model.model import Layer
     from policytool.numerics.check_results.checks import (
         CheckInputs,
         CheckNote,
@@ -401,6 +402,8 @@ class Tuning(Struct, frozen=True, kw_only=True):
     seconds: float
     seed: int
     notes: tuple[CheckNote, ...] = ()
+    connected_layers: tuple[Layer, ...] = ()
+    """All layers of the model with their inputs."""
 
     @property
     def passed(self) -> bool:

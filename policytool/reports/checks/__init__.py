@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.checks._layers import overflow_reasons
+from policytool.reports.checks._layers import has_narrow_range, overflow_reasons
 from policytool.reports.checks._page import (
     device_caveats,
     device_words,
@@ -30,6 +30,7 @@ __all__ = [
     "Checks",
     "device_caveats",
     "device_words",
+    "has_narrow_range",
     "headline",
     "input_caveats",
     "input_words",

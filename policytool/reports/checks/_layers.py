@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from policytool.numerics.check_results.metrics import LARGEST_FINITE
+from policytool.numerics.check_results.metrics import LARGEST_FINITE, NORMAL_EXPONENTS
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.releases.dtypes import HALVES
-from policytool.reports.page import Cell, Column, Tone, fields_section
+from policytool.reports.page import Cell, Column, Fact, Sentence, Tone, fields_section
 from policytool.reports.words import HEADROOM, decibels, figure, many, share
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from policytool.model.model import Layer
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports.page import Section
+    from policytool.reports.layer_graph import LayerMark
+    from policytool.reports.page import Graph, Section
 
     Judged = tuple[CheckedOutput, Judgement | None]
     """An output, and its judgement."""
@@ -52,6 +55,11 @@ def overflow_reasons(largest_values: Iterable[float | None], dtype: str) -> Iter
     limit = LARGEST_FINITE.get(dtype, math.inf)
     if largest > limit:
         yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
+
+
+def has_narrow_range(dtype: str) -> bool:
+    """Return whether a dtype has a smaller range than float32, as float16 does."""
+    return dtype in NORMAL_EXPONENTS and NORMAL_EXPONENTS[dtype] != NORMAL_EXPONENTS["float32"]
 
 
 def _first_measured(values: Iterable[float | None], default: float) -> float:
@@ -226,6 +234,68 @@ def calls_by_error(run: CheckRun) -> list[MeasuredCall]:
     return sorted(calls, key=lambda measured: measured.order, reverse=True)
 
 
+_LARGE: Final = 0.5
+"""The share of the largest error from which the graph marks the error of a layer as large."""
+
+_LEGEND: Final = (
+    Sentence(text="smaller error, or none"),
+    Sentence(
+        text=f"at least {share(_LARGE)} of the largest error, or headroom below {HEADROOM:g}x",
+        tone=Tone.CAUTION,
+    ),
+    Sentence(text="new NaN or infinity, or an error that rounding does not explain", tone=Tone.BAD),
+    Sentence(text="not measured", tone=Tone.DIM),
+)
+"""The colours of layers in the graph."""
+
+
+def error_graph(run: CheckRun, layers: Sequence[Layer]) -> Graph | None:
+    """Return the graph of the layers, coloured by error; None if no layer of it was measured."""
+    from policytool.reports import layer_graph  # only HTML needs it
+
+    calls = calls_by_error(run)
+    calls_by_path = group_pairs((measured.call.path, measured) for measured in calls)
+    errors = [_rank(measured.accumulated_error) for measured in calls]
+    large = _LARGE * max(errors, default=0.0)
+
+    def mark(layer: Layer) -> LayerMark:
+        if layer.path not in calls_by_path:
+            return layer_graph.LayerMark(text="", tone=Tone.DIM)
+        worst = calls_by_path[layer.path][0]
+        cells = [
+            (column.title, cell(worst).text)
+            for column, cell in _layer_fields([worst])
+            if column.title not in {"layer", "class"}
+        ]
+        metrics = worst.accumulated_error or worst.isolated_error
+        return layer_graph.LayerMark(
+            text=error(metrics).text,
+            value=_rank(metrics),
+            tone=_error_tone(worst, large),
+            details=tuple(Fact(label=label, text=text) for label, text in cells if text),
+        )
+
+    if not any(layer.path in calls_by_path for layer in layers):
+        return None
+    return layer_graph.layer_graph(
+        "Layers by relative error, from input to output", layers, mark, _LEGEND
+    )
+
+
+def _error_tone(measured: MeasuredCall, large: float) -> Tone:
+    metrics = measured.accumulated_error
+    if measured.is_missed or _rank(metrics) == math.inf:
+        return Tone.BAD
+    headrooms = [
+        metrics.headroom
+        for output in measured.call.outputs
+        for metrics in measurements(output)
+        if metrics.headroom is not None
+    ]
+    is_narrow = min(headrooms, default=HEADROOM) < HEADROOM
+    return Tone.CAUTION if is_narrow or 0 < large <= _rank(metrics) else Tone.PLAIN
+
+
 def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the table of layer calls: the relevant ones, or all with ``everything``."""
     measured_calls = [
@@ -276,7 +346,7 @@ def _layer_fields(
         ),
     )
     yield (
-        Column(title="class", minimum=10, priority=4),
+        Column(title="class", minimum=18, priority=4, is_name=True, is_last=True),
         lambda measured: Cell(text=measured.call.class_name, tone=Tone.DIM),
     )
     yield Column(title="dtype", minimum=16, priority=3), _dtype

@@ -42,7 +42,7 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.reports.words import bytes_words, failure_facts, figure, many, share
+from policytool.reports.words import bytes_words, failure_facts, figure, many, reason_words, share
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
 
@@ -110,7 +110,10 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
 def input_caveats(inputs: CheckInputs) -> Iterator[str]:
     """Yield a caveat if the inputs are not the user's."""
     if inputs.kind is InputKind.SYNTHETIC:
-        yield f"inputs are synthetic (seed {inputs.seed}); results on real data may differ"
+        yield (
+            f"inputs are synthetic (seed {inputs.seed}); results on real data may differ: use your "
+            "own data with --inputs"
+        )
 
 
 def side_caveats(*sides: CheckSide) -> Iterator[str]:
@@ -331,7 +334,7 @@ def _kept_layers(side: CheckSide) -> str:
 
 def _names_with_reason(side: CheckSide, reason: str) -> str:
     names = [name for name, layer_reason in side.kept.items() if layer_reason == reason]
-    return f"{join_first(names)} ({reason})"
+    return f"{join_first(names)} ({reason_words(reason, len(names))})"
 
 
 def device_words(tf_device: TensorFlowDevice) -> Iterator[str]:
@@ -386,7 +389,9 @@ def input_words(feed: CheckInputs) -> str:
 
 
 def _input(check_input: CheckInput) -> str:
-    return f"{check_input.name} {check_input.dtype} {shape(check_input.shape)}, {check_input.how}"
+    how = check_input.how.removeprefix("given").removeprefix(", ")
+    words = f"{check_input.name} {check_input.dtype} {shape(check_input.shape)}"
+    return f"{words}, {how}" if how else words
 
 
 def shape(sizes: tuple[int | None, ...] | None) -> str:
@@ -423,6 +428,8 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
     if view.is_searchable and check.runs:
         worst_run = max(check.runs, key=lambda run: severity(run.answer))
         yield Figures(figures=tuple(_figures(worst_run)))
+        if drawing := _layers.error_graph(worst_run, check.connected_layers):
+            yield drawing
     if left_open := caveats(check):
         yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
     if has_several_runs:
@@ -502,6 +509,9 @@ def remarks(check: Check) -> Iterator[str]:
 
 _MS: Final = 1000
 
+_LEAST_BELOW: Final = 0.001
+"""The minimum share of values below the range of a dtype for which a layer has a histogram."""
+
 
 def charts(run: CheckRun) -> Iterator[Chart]:
     """Yield the charts of the measurements."""
@@ -529,23 +539,24 @@ def charts(run: CheckRun) -> Iterator[Chart]:
             places=tuple(call.place for call in calls),
             curves=visible_curves,
         )
-    spreads = sorted(
+    entries = sorted(
         (
             _spread(call, output)
             for call in calls
             for output in call.outputs
-            if output.exponents and _has_narrow_range(output.dtype_candidate)
+            if output.exponents and _layers.has_narrow_range(output.dtype_candidate)
         ),
         key=lambda entry: entry[0],
         reverse=True,
     )
+    spreads = [spread for lost, spread in entries if lost[0] or lost[1] >= _LEAST_BELOW]
     if spreads:
         yield Spreads(
             title=(
-                "Values by power of two: the candidate's dtype cannot hold values outside the "
-                "shaded range, or only with fewer digits (worst layers first)"
+                "Values that the candidate's dtype cannot hold, or only with fewer digits: those "
+                "outside the shaded range, by power of two (worst layers first)"
             ),
-            spreads=tuple(spread for _, spread in spreads),
+            spreads=tuple(spreads),
         )
     if run.timings:
         yield Bars(
@@ -562,11 +573,6 @@ def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -
     measured = [metrics for output in call.outputs if (metrics := side(output)) is not None]
     errors = [math.inf if metrics.overflow else metrics.relative for metrics in measured]
     return max((error for error in errors if error is not None), default=None)
-
-
-def _has_narrow_range(dtype: str) -> bool:
-    """Return whether a dtype has a smaller range than float32, as float16 does."""
-    return dtype in NORMAL_EXPONENTS and NORMAL_EXPONENTS[dtype] != NORMAL_EXPONENTS["float32"]
 
 
 def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float], Spread]:

@@ -192,9 +192,14 @@ def _number(scale: float) -> str:
     return f"{scale:,.0f}" if scale >= 1 else f"1/{1 / scale:,.0f}"
 
 
+_LEAST_UNDERFLOW: Final = 0.01
+"""The minimum share of gradients that become zero that is emphasized."""
+
+
 def _scale_cells(label: str, trial: Trial) -> tuple[Cell, ...]:
     total = trial.total
-    tone = Tone.BAD if total.overflow else Tone.MIXED if total.underflow else Tone.PLAIN
+    is_lossy = total.underflow_share >= _LEAST_UNDERFLOW
+    tone = Tone.BAD if total.overflow else Tone.CAUTION if is_lossy else Tone.PLAIN
     return (
         Cell(text=label),
         Cell(text=_number(trial.scale)),

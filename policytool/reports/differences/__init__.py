@@ -22,6 +22,8 @@ from policytool.reports.page import (
     Column,
     Fact,
     Facts,
+    Figures,
+    Graph,
     Notes,
     Page,
     Row,
@@ -31,11 +33,12 @@ from policytool.reports.page import (
     Verdict,
 )
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
-from policytool.reports.words import failure_facts, generation_words, loss_scale_words
+from policytool.reports.words import failure_facts, generation_words, loss_scale_words, many
+from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.comparison.result import (
         Comparison,
@@ -46,7 +49,8 @@ if TYPE_CHECKING:
         ValueComparison,
         VariablePair,
     )
-    from policytool.model.model import Variable
+    from policytool.model.model import Layer, Variable
+    from policytool.reports.layer_graph import LayerMark
     from policytool.reports.layout import View
     from policytool.support.text.jsontext import Absent, Json
 
@@ -59,6 +63,9 @@ _PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"
 
 _ALIKE: Final = 3
 """The minimum number of layers with equal differences that are reported as one."""
+
+_MANY: Final = 10
+"""The minimum number of variables of a layer in one model only that are reported as one."""
 
 FORMAT_ONLY_MARK: Final = "~ "
 """The mark of a key that is written differently and has the same meaning."""
@@ -104,17 +111,17 @@ def headline(comparison: Comparison) -> str:
     total = len(comparison.layers)
     parts = []
     if not comparison.differs:
-        parts.append(_many(total, "layer"))
+        parts.append(many(total, "layer"))
     else:
         counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
         verb = "differs" if differing == 1 else "differ"
         count_words = ", ".join(
-            f"{counts[group]} {_COUNTED[group][counts[group] != 1]}"
+            f"{counts[group]:,} {_COUNTED[group][counts[group] != 1]}"
             for group in range(len(_COUNTED))
             if counts[group]
         )
         parts.append(
-            f"{differing} of {_many(total, 'layer')} "
+            f"{differing:,} of {many(total, 'layer')} "
             f"{verb}{': ' if count_words else ''}{count_words}"
         )
     parts += _about_variables(comparison.variables)
@@ -122,7 +129,7 @@ def headline(comparison: Comparison) -> str:
         parts.append("the optimizer differs")
     signatures = sum(section.differs for section in comparison.signatures)
     if signatures:
-        parts.append(f"{_many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
+        parts.append(f"{many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
     return "; ".join(parts)
 
 
@@ -136,7 +143,7 @@ def equal_in_meaning(comparison: Comparison) -> str | None:
         if count > 1
         else "value is written differently but has"
     )
-    return f"{count} {words} the same meaning; --all lists {'them' if count > 1 else 'it'}"
+    return f"{count:,} {words} the same meaning; --all lists {'them' if count > 1 else 'it'}"
 
 
 def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
@@ -150,7 +157,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
     unread = sum(variable.values.verdict is ComparisonVerdict.NOT_COMPARED for variable in compared)
     if differing:
         yield (
-            f"{len(differing)} of {_many(len(compared), 'variable')} "
+            f"{len(differing):,} of {many(len(compared), 'variable')} "
             f"differ{'s' if len(differing) == 1 else ''}"
         )
     elif not unread:
@@ -166,7 +173,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
             else "the values of 1 variable were not compared"
         )
     elif unread:
-        yield f"the values of {_many(unread, 'variable')} were not compared"
+        yield f"the values of {many(unread, 'variable')} were not compared"
 
 
 def _difference_kinds(layer: LayerPair) -> list[int]:
@@ -178,11 +185,7 @@ def _difference_kinds(layer: LayerPair) -> list[int]:
 
 
 def _every(count: int) -> str:
-    return "both" if count == 2 else f"all {count}"  # noqa: PLR2004
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    return "both" if count == 2 else f"all {count:,}"  # noqa: PLR2004
 
 
 def about(side: Side) -> str:
@@ -222,28 +225,32 @@ def rows_of(
     Yield the rows of each entry. If many entries have the same differences, only the first has
     rows, and the number of the others follows.
     """
-    counts = Counter(rows for _, rows in named_cells)
-    printed: set[tuple[Cells, ...]] = set()
+    names_by_rows = group_pairs((rows, name) for name, rows in named_cells)
     for name, rows in named_cells:
-        is_repeated = counts[rows] >= _ALIKE and not everything
-        if is_repeated and rows in printed:
+        names = names_by_rows[rows]
+        is_repeated = len(names) >= _ALIKE and not everything
+        if is_repeated and name != names[0]:
             continue
-        printed.add(rows)
-        for number, cells in enumerate(rows):
-            yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
+        yield from _entry_rows(name, rows)
         if is_repeated:
-            text = f"  and {counts[rows] - 1} more with the same differences"
+            text = f"  and {len(names) - 1:,} more with the same differences"
             blank = Cell(text="")
             yield Row(
                 cells=(Cell(text=text, tone=Tone.DIM, is_code=False), blank, blank, blank),
                 is_spanning=True,
+                folded=tuple(row for other in names[1:] for row in _entry_rows(other, rows)),
             )
+
+
+def _entry_rows(name: str, rows: tuple[Cells, ...]) -> Iterator[Row]:
+    for number, cells in enumerate(rows):
+        yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
 
 
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
     """Yield the rows of a layer."""
     if layer.presence is not Presence.BOTH:
-        variables_text = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
+        variables_text = f", {many(len(layer.variables), 'variable')}" if layer.variables else ""
         description = f"{layer.class_name or 'no class'}{variables_text}"
         in_a = layer.presence is Presence.A
         side = layer.presence.value.upper()
@@ -259,7 +266,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
         yield (
             Cell(text=f"path (matched by {_PAIRED[layer.paired]})"),
             Cell(text=layer.a or "", tone=Tone.DIM),
-            Cell(text=layer.b or "", tone=Tone.HALF),
+            Cell(text=layer.b or ""),
         )
         changes = [
             change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}
@@ -307,7 +314,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
                 if change.is_format_only
                 else Tone.MIXED
                 if change.aspect in POLICIES
-                else Tone.HALF
+                else Tone.PLAIN
             )
             a, b = (_words(value, change.aspect) for value in (change.a, change.b))
             if a == b:  # the same number, rounded to float32 or not
@@ -332,15 +339,32 @@ _WHAT: Final = {
 
 
 def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterator[Cells]:
-    for variable in variables:
-        if variable.differs or everything:
-            known = variable.a or variable.b
-            name = known.name if known else ""
+    listed = [variable for variable in variables if variable.differs or everything]
+    by_presence = group_pairs((variable.presence, variable) for variable in listed)
+    for variable in listed:
+        alike = by_presence[variable.presence]
+        is_joined = (
+            variable.presence is not Presence.BOTH and len(alike) >= _MANY and not everything
+        )
+        if not is_joined:
             yield (
-                Cell(text=name),
+                Cell(text=_variable_name(variable)),
                 Cell(text=_variable_words(variable.a), tone=Tone.DIM),
                 _values_cell(variable),
             )
+        elif variable is alike[0]:
+            in_a = variable.presence is Presence.A
+            names = tuple(map(_variable_name, alike))
+            yield (
+                Cell(text=many(len(alike), "variable"), names=names),
+                Cell(text="in A" if in_a else "not in A", tone=Tone.DIM),
+                Cell(text="not in B", tone=Tone.BAD) if in_a else Cell(text="in B", tone=Tone.GOOD),
+            )
+
+
+def _variable_name(variable: VariablePair) -> str:
+    known = variable.a or variable.b
+    return known.name if known else ""
 
 
 def _values_cell(variable: VariablePair) -> Cell:
@@ -372,7 +396,7 @@ def _verdict(values: ValueComparison) -> tuple[str, Tone]:
                 Presence.B: "B is A rounded",
                 Presence.BOTH: "equal values",
             }
-            return rounded_words[values.rounded or Presence.BOTH], Tone.MIXED
+            return rounded_words[values.rounded or Presence.BOTH], Tone.CAUTION
         case ComparisonVerdict.NOT_COMPARED:
             return f"not compared: {values.reason or ''}", Tone.DIM
         case ComparisonVerdict.DIFFERENT:
@@ -412,10 +436,14 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
     serialized = keras_objects.read(value)
     if (
         isinstance(value, dict)
+        and "items" not in value
         and serialized is not None
-        and not (serialized.config or "items" in value)
+        and isinstance(serialized.config, dict | None)
     ):
-        return serialized.class_name
+        arguments = ", ".join(
+            f"{key}={_words(argument, aspect)}" for key, argument in serialized.arguments.items()
+        )
+        return f"{serialized.class_name}({arguments})" if arguments else serialized.class_name
     if isinstance(value, float):
         # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
         return f"{value:.7g}"
@@ -446,18 +474,21 @@ _COLUMNS: Final = (
 )
 
 
-def page(differences: Differences, _view: View) -> Page:
+def page(differences: Differences, view: View) -> Page:
     """Return the page; an empty one if a file could not be read."""
     comparison = differences.outcome.comparison
     if comparison is None:
         return Page(groups=(), failures=failure_facts(differences.outcome.failures))
-    return Page(groups=(tuple(_blocks(comparison, everything=differences.everything)),))
+    return Page(groups=(tuple(_blocks(comparison, view, everything=differences.everything)),))
 
 
-def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
+def _blocks(comparison: Comparison, view: View, *, everything: bool) -> Iterator[Block]:
     yield Verdict.whole(
         text=summary(comparison), tone=Tone.CAUTION if comparison.differs else Tone.GOOD
     )
+    if view.is_searchable:
+        yield _figures(comparison)
+        yield from _graphs(comparison)
     if comparison.differs or everything:
         yield Facts(
             facts=tuple(
@@ -481,6 +512,80 @@ def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
         notes.insert(0, equality_note)
     if notes:
         yield Notes(texts=tuple(notes))
+
+
+def _figures(comparison: Comparison) -> Figures:
+    """Return the number of layers and variables that differ."""
+    presences = Counter(layer.presence for layer in comparison.layers if layer.differs)
+    figures = (
+        ("layers differ", presences[Presence.BOTH]),
+        ("layers only in A", presences[Presence.A]),
+        ("layers only in B", presences[Presence.B]),
+        ("variables differ", sum(variable.differs for variable in comparison.variables)),
+    )
+    return Figures(figures=tuple(Fact(label=label, text=f"{count:,}") for label, count in figures))
+
+
+_LEGEND: Final = (
+    Sentence(text="equal"),
+    Sentence(text="only the policy differs", tone=Tone.MIXED),
+    Sentence(text="differs", tone=Tone.CAUTION),
+    Sentence(text="only in A", tone=Tone.BAD),
+    Sentence(text="only in B", tone=Tone.GOOD),
+)
+"""The colours of layers in the graphs."""
+
+
+def _graphs(comparison: Comparison) -> Iterator[Graph]:
+    """
+    Yield the graphs of the layers, coloured by difference: of both models, or one graph if they
+    have the same connections. Yields nothing if no layer differs.
+    """
+    if not any(pair.differs for pair in comparison.layers):
+        return
+    connections = [
+        {layer.path: layer.inputs for layer in side.connected_layers}
+        for side in (comparison.a, comparison.b)
+    ]
+    names = ("A", "B") if connections[0] != connections[1] else ("",)
+    for name, side in zip(names, (comparison.a, comparison.b), strict=False):
+        pairs = {pair.b if name == "B" else pair.a: pair for pair in comparison.layers}
+        title = f"Layers{f' of {name}' if name else ''} by difference, from input to output"
+        if (drawing := _graph(title, side.connected_layers, pairs)) is not None:
+            yield drawing
+
+
+def _graph(
+    title: str, layers: Sequence[Layer], pairs: Mapping[str | None, LayerPair]
+) -> Graph | None:
+    from policytool.reports import layer_graph  # only HTML needs it
+
+    return layer_graph.layer_graph(
+        title, layers, lambda layer: _mark(pairs.get(layer.path)), _LEGEND
+    )
+
+
+def _mark(pair: LayerPair | None) -> LayerMark:
+    """Return what a graph shows of a layer."""
+    from policytool.reports.layer_graph import LayerMark
+
+    if pair is None or not pair.differs:
+        return LayerMark(text="")
+    if pair.presence is not Presence.BOTH:
+        side = pair.presence.value.upper()
+        return LayerMark(text=f"only in {side}", tone=Tone.BAD if side == "A" else Tone.GOOD)
+    rows = list(_layer(pair, everything=False))
+    has_only_policy = all(change.aspect in POLICIES for change in pair.differences) and not any(
+        variable.differs for variable in pair.variables
+    )
+    return LayerMark(
+        text="policy" if has_only_policy else "changed",
+        tone=Tone.MIXED if has_only_policy else Tone.CAUTION,
+        details=tuple(
+            Fact(label=what.text, text=" → ".join(filter(None, (a.text, b.text))))
+            for what, a, b in rows
+        ),
+    )
 
 
 DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (

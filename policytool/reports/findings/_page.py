@@ -45,7 +45,6 @@ from policytool.rules.base import Fix, Severity, fingerprints
 from policytool.rules.base import worst as worst_severity
 from policytool.rules.fixes import FixOutcome
 from policytool.support.grouping import group_pairs
-from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -368,8 +367,7 @@ def _model(
     )
     finding_groups = groups(audit, audited)
     if finding_groups:
-        most = None if view.is_searchable else _SHOWN
-        yield Listing(items=tuple(item for group in finding_groups for item in _items(group, most)))
+        yield Listing(items=tuple(item for group in finding_groups for item in _items(group)))
     for label, words in commands(audited):
         yield Command(label=label, words=words)
     if view.is_searchable and (drawing := _graph(audited)):
@@ -416,7 +414,7 @@ _LEGEND: Final = (
 """The colours of layers in the graph."""
 
 
-def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
+def _items(group: FindingGroup) -> Iterator[Item]:
     label = f"{group.rule.id} {group.severity.value}"
     tone = TONES[group.severity]
     full_messages = {layer_message(finding): finding.message for finding in group.findings}
@@ -426,10 +424,11 @@ def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
             label=label,
             tone=tone,
             text=_of_several(text, len(paths)) if has_several_paths else full_messages[text],
-            names=join_and_count(paths, most) if has_several_paths else "",
+            names=tuple(paths) if has_several_paths else (),
+            most=_SHOWN,
         )
     for text in advice(group.findings):
-        yield Item(label="", tone=Tone.PLAIN, text=f"hint: {text}", names="")
+        yield Item(label="", tone=Tone.PLAIN, text=f"hint: {text}")
 
 
 def _of_several(text: str, count: int) -> str:

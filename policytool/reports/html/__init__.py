@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Curves,
         Point,
         Profile,
+        Row,
         Spread,
         Spreads,
         Table,
@@ -141,15 +142,13 @@ def curves(chart: Curves) -> DrawnCurves:
         for curve in chart.curves
     }
     plotted_values = [value for values in points.values() for value in values]
-    lowest_power, highest_power = _decades(plotted_values)
-    has_infinity = any(value is not None and math.isinf(value) for value in plotted_values)
-    highest_power += has_infinity  # the line of infinite values is above all powers
+    lowest_power, highest_power, ticks = _axis(plotted_values)
     places = chart.places
     step = WIDTH / max(1, len(groups))
     return DrawnCurves(
         width=WIDTH,
         height=HEIGHT,
-        ticks=_with_infinity(_ticks(lowest_power, highest_power), is_shown=has_infinity),
+        ticks=ticks,
         curves=tuple(
             DrawnCurve(
                 label=label, number=number, path=_path(values, step, lowest_power, highest_power)
@@ -172,10 +171,22 @@ def curves(chart: Curves) -> DrawnCurves:
     )
 
 
-def _with_infinity(ticks: Sequence[Tick], *, is_shown: bool) -> tuple[Tick, ...]:
-    """Return the ticks; the top one is the line of infinite values if there are any."""
-    others = tuple(tick for tick in ticks if tick.y or not is_shown)
-    return (*others, Tick(y=0.0, text=_NOT_FINITE)) if is_shown else others
+def _axis(values: Sequence[float | None]) -> tuple[int, int, tuple[Tick, ...]]:
+    """
+    Return the powers of ten of the axis, and its ticks. Infinite values have a line above all
+    powers, and zeros a line below them.
+    """
+    lowest_power, highest_power = _decades(values)
+    has_infinity = any(value is not None and math.isinf(value) for value in values)
+    has_zero = any(value is not None and value <= 0 for value in values)
+    lowest_power, highest_power = lowest_power - has_zero, highest_power + has_infinity
+    names = {**({HEIGHT: "0"} if has_zero else {}), **({0: _NOT_FINITE} if has_infinity else {})}
+    ticks = [tick for tick in _ticks(lowest_power, highest_power) if tick.y not in names]
+    return (
+        lowest_power,
+        highest_power,
+        (*ticks, *(Tick(y=y, text=text) for y, text in names.items())),
+    )
 
 
 def _short_name(place: str) -> str:
@@ -257,7 +268,9 @@ class DrawnProfile(NamedTuple):
 
 def profile(chart: Profile) -> DrawnProfile:
     """Return the positions of the points; infinite values are at the top."""
-    lowest_power, highest_power = _decades([chart.limit, *(point.value for point in chart.points)])
+    lowest_power, highest_power, ticks = _axis(
+        [chart.limit, *(point.value for point in chart.points)]
+    )
     points = tuple(
         DrawnPoint(
             point=point,
@@ -269,7 +282,7 @@ def profile(chart: Profile) -> DrawnProfile:
     return DrawnProfile(
         width=WIDTH,
         height=HEIGHT,
-        ticks=_ticks(lowest_power, highest_power),
+        ticks=ticks,
         shares=tuple((_percent(part / 4), f"{25 * part}%") for part in range(5)),
         path="L".join(
             f"{drawn_point.x * WIDTH / 100:.1f} {drawn_point.y}" for drawn_point in points
@@ -393,6 +406,8 @@ class ShownRow(NamedTuple):
 
     is_spanning: bool
     is_missed: bool
+    folds: int
+    """The number of rows after it that readers open with it."""
 
 
 class ShownTable(NamedTuple):
@@ -405,9 +420,13 @@ class ShownTable(NamedTuple):
 
 
 def prepare(table: Table) -> ShownTable:
-    """Return the table without columns that have no text in any row."""
-    indices = table.shown
-    is_searched = len(table.rows) >= _SEARCHED
+    """
+    Return the table without columns that have no text in any row, and with the columns last that do
+    not answer its question.
+    """
+    first, *others = table.shown
+    indices = [first, *sorted(others, key=lambda index: table.columns[index].is_last)]
+    is_searched = len(_unfolded(table)) >= _SEARCHED
     return ShownTable(
         columns=tuple(table.columns[index] for index in indices),
         rows=tuple(_rows(table, indices)),
@@ -421,7 +440,7 @@ def _rows(table: Table, indices: list[int]) -> Iterator[ShownRow]:
     Yield the rows. A row without a label gets the label of the row above, which a search may hide.
     """
     label = Cell(text="")
-    for row in table.rows:
+    for row in _unfolded(table):
         first = row.cells[0]
         label = first if first.text else label._replace(tone=Tone.DIM)
         yield ShownRow(
@@ -431,21 +450,30 @@ def _rows(table: Table, indices: list[int]) -> Iterator[ShownRow]:
             above=label.whole.removesuffix(label.text) if label.whole.endswith(label.text) else "",
             is_spanning=row.is_spanning,
             is_missed=row.is_missed,
+            folds=len(row.folded),
         )
+
+
+def _unfolded(table: Table) -> list[Row]:
+    """Return the rows, each before those that it stands for."""
+    return [row for folder in table.rows for row in (folder, *folder.folded)]
 
 
 def _filters(table: Table, indices: list[int]) -> list[Filter]:
     """Return filters for columns with few different texts, except columns of measurements."""
     filters = []
+    rows = _unfolded(table)
     for place, index in enumerate(indices[1:], start=1):
-        texts = sorted({row.cells[index].text for row in table.rows} - {""})
-        if 1 < len(texts) <= _CHOICES and not all(text[0].isdigit() for text in texts):
+        texts = sorted({row.cells[index].text for row in rows} - {""})
+        if 1 < len(texts) <= _CHOICES and not any(text[0].isdigit() for text in texts):
             filters.append(
                 Filter(title=table.columns[index].title, column=place, choices=tuple(texts))
             )
     return filters
 
 
+_OPTION: Final = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
+_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])")
 _SPAN: Final = re.compile(r"`([^`]+)`")
 _BEYOND: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_CHARACTERS: Final = 60
@@ -524,7 +552,8 @@ def _environment() -> Environment:
     environment.filters.update(
         kind=lambda block: type(block).__name__,
         prose=_prose,
-        command=layout.command,
+        breakable=_breakable,
+        command=_command,
         table=prepare,
         curves=curves,
         spreads=spreads,
@@ -561,9 +590,30 @@ def _prose(text: str) -> Markup:
     """Return a sentence with words between backticks as code."""
     pieces = _SPAN.split(escape_unprintable(text))  # every second one stood between backticks
     return Markup().join(
-        Markup("<code>{}</code>").format(piece) if position % 2 else escape(piece)
+        Markup("<code>{}</code>").format(piece) if position % 2 else _with_whole_options(piece)
         for position, piece in enumerate(pieces)
     )
+
+
+def _with_whole_options(text: str) -> Markup:
+    """Return a text whose options are not broken after their hyphens."""
+    return Markup().join(
+        Markup('<span class="option">{}</span>').format(piece) if position % 2 else escape(piece)
+        for position, piece in enumerate(_OPTION.split(text))
+    )
+
+
+def _command(words: Sequence[str]) -> Markup:
+    """Return a command whose lines end between words, not after the hyphens of an option."""
+    return Markup(" ").join(
+        Markup("<span>{}</span>").format(escape_unprintable(layout.quote(word))) for word in words
+    )
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name that a narrow page breaks between its parts."""
+    parts = _PARTS.split(escape_unprintable(name))
+    return Markup("<wbr>").join(parts)
 
 
 def _subject(group: Sequence[Block]) -> str:

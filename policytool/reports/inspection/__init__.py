@@ -238,7 +238,7 @@ def _model(
             layers,
             variables=view.variables,
             sizes=has_sizes(view),
-            whole=selected.is_selection or view.is_searchable,
+            whole=selected.is_selection,
         )
     else:
         yield Sentence(
@@ -416,7 +416,7 @@ def totals(model: Model) -> tuple[str, str]:
     """
     summary = model.summary
     counts = ", ".join(
-        f"{count} {name}"
+        f"{count:,} {name}"
         for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0]))
     )
     unset_count = summary.layers - sum(summary.policies.values())
@@ -427,12 +427,9 @@ def totals(model: Model) -> tuple[str, str]:
         f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, "
         f"{bytes_words(summary.bytes)} stored"
     )
-    unset_words = f", {unset_count} without a policy" if counts and unset_count else ""
+    unset_words = f", {unset_count:,} without a policy" if counts and unset_count else ""
     return (
-        (
-            f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: "
-            f"{counts or 'no policy'}{unset_words}"
-        ),
+        (f"{many(summary.layers, 'layer')}: {counts or 'no policy'}{unset_words}"),
         "number of parameters unknown" if unknown else stored,
     )
 
@@ -560,7 +557,6 @@ _SHOWN_FIELDS: Final = LAYER_TABLE[1:]
 
 _LEGEND: Final = (
     Sentence(text="float32, or the dtype of the inputs"),
-    Sentence(text="16 bits with variables in another dtype (mixed)", tone=Tone.MIXED),
     Sentence(text="16 bits", tone=Tone.HALF),
     Sentence(text="dtype not in the file", tone=Tone.DIM),
 )

@@ -59,7 +59,11 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, sizes: bool, whole:
     rows: list[Row] = []
     for entry, label in zip(entries, labels, strict=True):
         if entry.like is not None:
-            rows.append(_like_row(entry, len(fields)))
+            folded = tuple(
+                Row(depth=node.depth + 1, cells=(_label_cell(node), *node.cells))
+                for node in entry.nodes
+            )
+            rows.append(_like_row(entry, len(fields), folded))
             continue
         name = Cell(text=label, whole=entry.node.layer.path)
         rows.append(Row(depth=entry.node.depth, cells=(name, *entry.node.cells)))
@@ -97,6 +101,9 @@ class _TreeEntry(NamedTuple):
 
     like: str | None = None
     """The block that they are like."""
+
+    nodes: tuple[_Node, ...] = ()
+    """The nodes of all those blocks."""
 
     layers: int = 0
     """Layers in each of them."""
@@ -170,13 +177,18 @@ def _without_repeats(nodes: Sequence[_Node], level: int) -> Iterator[_TreeEntry]
             yield from _block_rows(block, level)
             continue
         first = name
+        earlier: tuple[_Node, ...] = ()
         if pending is not None:
             if pending.like == equal_block:
-                first = pending.names[0]
+                first, earlier = pending.names[0], pending.nodes
             else:
                 yield pending
         pending = _TreeEntry(
-            node=block[0], names=(first, name), like=equal_block, layers=len(block)
+            node=block[0],
+            names=(first, name),
+            like=equal_block,
+            nodes=(*earlier, *block),
+            layers=len(block),
         )
     if pending is not None:
         yield pending
@@ -246,7 +258,11 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
     )
 
 
-def _like_row(entry: _TreeEntry, columns: int) -> Row:
+def _label_cell(node: _Node) -> Cell:
+    return Cell(text="/".join(node.parts[-node.below :]), whole=node.layer.path)
+
+
+def _like_row(entry: _TreeEntry, columns: int, folded: tuple[Row, ...]) -> Row:
     first, last = entry.names
     is_range = first != last
     count = f"{entry.layers} layers{' each' if is_range else ''}"
@@ -255,6 +271,7 @@ def _like_row(entry: _TreeEntry, columns: int) -> Row:
         depth=entry.node.depth,
         cells=(Cell(text=text, tone=Tone.DIM), *(Cell(text="") for _ in range(columns - 1))),
         is_spanning=True,
+        folded=folded,
     )
 
 

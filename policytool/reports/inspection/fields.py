@@ -78,11 +78,16 @@ def _policy_cell(layer: Layer) -> Cell:
 
 def _dtypes_tone(layer: Layer) -> Tone:
     """Return the tone of a layer's policy: mixed and 16-bit policies are emphasized."""
-    if layer.compute_dtype in {None, "float32"}:
-        return Tone.PLAIN
-    if layer.compute_dtype != layer.variable_dtype:
-        return Tone.MIXED
-    return Tone.HALF if layer.compute_dtype in HALVES else Tone.PLAIN
+    is_mixed = layer.compute_dtype != layer.variable_dtype
+    return (
+        Tone.MIXED
+        if is_mixed and layer.compute_dtype not in {None, "float32"}
+        else _dtype_tone(layer.compute_dtype)
+    )
+
+
+def _dtype_tone(dtype: str | None) -> Tone:
+    return Tone.HALF if dtype in HALVES else Tone.PLAIN
 
 
 def _dtype_source_cell(layer: Layer) -> Cell:
@@ -268,7 +273,7 @@ COMPUTE: Final[Field[Layer]] = Field(
     column=Column(title="compute"),
     cell=lambda layer: Cell(
         text=dtype_words(layer, layer.compute_dtype),
-        tone=_dtypes_tone(layer) if layer.compute_dtype else Tone.DIM,
+        tone=_dtype_tone(layer.compute_dtype) if layer.compute_dtype else Tone.DIM,
     ),
     condition="always",
 )
@@ -283,7 +288,7 @@ LAYER: Final[Record[Layer]] = Record(
             "class_name",
             OPTIONAL_TEXT,
             "The class of the layer; null if the file stores only variables.",
-            column=Column(title="class", priority=5, minimum=12, is_name=True),
+            column=Column(title="class", priority=5, minimum=12, is_name=True, is_last=True),
             cell=lambda layer: Cell(text=layer.class_name or "", tone=Tone.DIM),
             condition="if the terminal is wide enough",
         ),
@@ -305,7 +310,7 @@ LAYER: Final[Record[Layer]] = Record(
             column=Column(title="variable"),
             cell=lambda layer: Cell(
                 text=dtype_words(layer, layer.variable_dtype),
-                tone=Tone.PLAIN if layer.variable_dtype else Tone.DIM,
+                tone=_dtype_tone(layer.variable_dtype) if layer.variable_dtype else Tone.DIM,
             ),
             condition="always",
         ),

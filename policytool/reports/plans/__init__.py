@@ -298,20 +298,19 @@ def headline(migration: Migration) -> str:
 
 
 def _blocks(migration: Migration, view: View) -> Iterator[Block]:
-    most = None if view.is_searchable else _SHOWN
     yield _verdict(migration)
     if view.is_searchable and not migration.plan.refusals:
         yield _figures(migration)
         if (drawing := _graph(migration)) is not None:
             yield drawing
     source_facts = Facts(facts=(_source(migration), *facts(migration)))
-    table = changes_table(migration, most)
+    table = changes_table(migration)
     yield from filter(
         None, (source_facts, table) if migration.plan.refusals else (table, source_facts)
     )
     conversion = migration.plan.conversion
     if conversion is not None and not migration.plan.refusals:
-        changes = diff.conversion_changes(conversion, most)
+        changes = diff.conversion_changes(conversion, each=view.is_searchable)
         if changes is not None:
             yield changes
 
@@ -424,7 +423,7 @@ def _verdict(migration: Migration) -> Verdict:
         if migration.not_verified is not None
         else Tone.GOOD
         if status is Status.WRITTEN
-        else Tone.MIXED,
+        else Tone.TITLE,
     )
 
 

@@ -29,7 +29,7 @@ from policytool.releases.releases import family_of, release_name
 from policytool.reports.layout import clean
 from policytool.reports.page import Cell, Column, Fact, Item, Listing, Row, Section, Table, Tone
 from policytool.reports.reporter import Reporter
-from policytool.reports.words import loader_ranges, loss_scale_words, many
+from policytool.reports.words import loader_ranges, loss_scale_words, many, reason_words
 from policytool.support.errors import SpellingError
 from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT, place
@@ -59,19 +59,20 @@ _TONES: Final = {EditKind.NUMERICS: Tone.MIXED, EditKind.TRAINING: Tone.CAUTION}
 _ORDER: Final = (Tone.MIXED, Tone.DIM, Tone.CAUTION, Tone.GOOD)
 """Changes of policies first, then the layers that keep their policy, training, and formats."""
 
+_NAMED: Final = 3
+"""The maximum number of layers named for a change; HTML opens the others."""
+
 _RowChange = tuple[str, str, Tone]
 """The values before and after, the reason, and a tone."""
 
 
-def changes_table(migration: Migration, most: int | None) -> Table | None:
+def changes_table(migration: Migration) -> Table | None:
     """
     Return the table of the layers that change, the layers that were kept unchanged, and the
     optimizer; None if it would be empty.
 
     A SavedModel stores a policy in several places, and TF 2.5 stores the optimizer in two files;
     equal changes are one row.
-
-    :param most: the maximum number of layers named for a change; None for all
     """
     edited = {edit.path for edit in migration.plan.edits}
     places_by_change = group_pairs(
@@ -92,8 +93,8 @@ def changes_table(migration: Migration, most: int | None) -> Table | None:
             cells=(
                 Cell(text=change, tone=tone),
                 Cell(text="" if _OPTIMIZER in names else f"{len(names):,}"),
-                Cell(text=join_and_count(names, most)),
-                Cell(text=reason),
+                Cell(text=join_and_count(names, _NAMED), names=names),
+                Cell(text=reason_words(reason, len(names))),
             )
         )
         for (change, reason, tone), names in sorted(
@@ -212,27 +213,27 @@ def _words(edit: Edit, value: Json | Absent, *, has_class: bool = True) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def conversion_changes(conversion: Conversion, most: int | None) -> Section | None:
+def conversion_changes(conversion: Conversion, *, each: bool) -> Section | None:
     """
     Return the changes of a conversion, each with its layers; None if nothing changes.
 
-    :param most: the maximum number of layers named for a change; None for all
+    :param each: whether to list each argument that is omitted because the target has its value
     """
     items = [
-        Item(text=text, names=join_and_count(layers, most))
+        Item(text=text, names=tuple(layers), most=_NAMED)
         for text, layers in group_pairs(
             (change.text, change.path or _MODEL)
             for change in conversion.changes
-            if most is None or change.omitted is None
+            if each or change.omitted is None
         ).items()
     ]
     omitted = tuple(
         dict.fromkeys(change.omitted for change in conversion.changes if change.omitted)
     )
-    if omitted and most is not None:
+    if omitted and not each:
         target = release_name(conversion.target)
         text = f"arguments are omitted because {target} always uses their values"
-        items.append(Item(text=text, names=join_and_count(omitted, most)))
+        items.append(Item(text=text, names=omitted, most=_NAMED))
     return Section(title="changes", blocks=(Listing(items=tuple(items)),)) if items else None
 
 

@@ -1,9 +1,7 @@
 """
 The page of ``tune``: the layers that stay in float32 with the reasons, the written model, the run,
-the end of the search, and the margins of the converted layers.
-
-The tables are the kept layers with the evidence, the converted layers with their margins, and the
-error for each share of converted layers, which is also a chart.
+the end of the search, the margins of the converted layers, and the error for each share of
+converted layers, which is also a chart.
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
-from policytool.numerics.tuning.results import TOLERANCE, Ending, Split
-from policytool.releases.policy import policy_from_name
+from policytool.numerics.tuning.results import Ending, Split
 from policytool.releases.releases import BACKENDS
 from policytool.reports import checks, plans
 from policytool.reports.page import (
@@ -24,8 +21,7 @@ from policytool.reports.page import (
     Command,
     Fact,
     Facts,
-    Item,
-    Listing,
+    Figures,
     Notes,
     Page,
     Point,
@@ -33,9 +29,9 @@ from policytool.reports.page import (
     Row,
     Section,
     Tone,
-    fields_section,
     table_section,
 )
+from policytool.reports.tuning import _layers
 from policytool.reports.tuning._verdict import (
     NOT_FINITE,
     allowed_error,
@@ -47,12 +43,10 @@ from policytool.reports.tuning._verdict import (
     percent,
     verdict,
 )
-from policytool.reports.words import HEADROOM, failure_facts, figure, many, share, upward
-from policytool.support.grouping import group_pairs
-from policytool.support.text.phrases import join_and_count
+from policytool.reports.words import failure_facts, figure, many, share, upward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from policytool.commands.migrate import Migration
     from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer, Tuning
@@ -60,208 +54,6 @@ if TYPE_CHECKING:
     from policytool.reports.tuning._verdict import Tunings
 
     Field = tuple[Column, Callable[[TunedLayer], Cell]]
-
-_NUMBER: Final = 9
-_LAYERS: Final = 10
-_NAMED: Final = 3
-"""The maximum number of layers that the table names for a reason; HTML and JSON name all."""
-
-_LEAST_FLUSHED: Final = 0.001
-_UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
-_IF_CONVERTED: Final = (
-    "error and % of the limit: of the model, if this layer is also converted; at most 100% meets "
-    "the objective"
-)
-_BY_ITSELF: Final = "% of the limit: of the model, if only this layer is converted"
-
-
-def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
-    """Yield the table of the layers that stay in float32, in the order of the model."""
-    kept_layers = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
-    closest = "" if tuning.best is not None else " in the closest set"
-    yield from _layer_section(
-        f"layers in float32{closest}",
-        _kept_fields(tuning),
-        kept_layers,
-        None if everything or tuning.best is not None else _LAYERS,
-        [_IF_CONVERTED],
-    )
-
-
-def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
-    """Yield the table of the converted layers, those with the smallest margin first."""
-    converted = [layer for layer in tuning.layers if layer.path not in _kept_paths(tuning)]
-    yield from _layer_section(
-        "converted layers, smallest margin first",
-        _converted_fields(tuning),
-        sorted(converted, key=lambda layer: -_share_of_margin(tuning, layer)),
-        None if everything else _LAYERS,
-        [_BY_ITSELF] if any(layer.excess_by_itself is not None for layer in converted) else (),
-    )
-
-
-def _layer_section(
-    title: str,
-    layer_fields: Iterable[Field],
-    layers: Sequence[TunedLayer],
-    most: int | None,
-    sentences: Sequence[str] = (),
-) -> Iterator[Section]:
-    """Yield a table of layers with these columns; nothing without layers."""
-    hidden_count = len(layers) - len(layers[:most])
-    hint = f"{many(hidden_count, 'more layer')} not shown; use -v to show all"
-    if layers:
-        yield fields_section(
-            title, layer_fields, layers[:most], [*sentences, *([hint] if hidden_count else [])]
-        )
-
-
-def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
-    """Yield the layers in float32 that were not tried, by reason."""
-    if reasons := group_pairs((reason, path) for path, reason in tuning.fixed.items()):
-        items = tuple(
-            Item(
-                text=f"{many(len(paths), 'layer')}: {reason}",
-                names=join_and_count(paths, None if everything else _NAMED),
-            )
-            for reason, paths in reasons.items()
-        )
-        yield Section(title="layers that were not tried", blocks=(Listing(items=items),))
-
-
-def _kept_paths(tuning: Tuning) -> frozenset[str]:
-    """Return the layers in float32 of the best set, or of the closest one if none was found."""
-    trial = tuning.best or tuning.closest
-    return frozenset(trial.kept if trial is not None else ())
-
-
-def _kept_fields(tuning: Tuning) -> Iterator[Field]:
-    trials = {frozenset(trial.kept): trial for trial in tuning.trials}
-    kept = _kept_paths(tuning)
-
-    def without(layer: TunedLayer) -> Trial | None:
-        return trials.get(kept - {layer.path})
-
-    yield from _names(Tone.CAUTION)
-    yield (
-        Column(title="% of the limit", minimum=14),
-        lambda layer: _excess(layer.excess_if_converted, without(layer)) or _UNTRIED,
-    )
-    yield (
-        Column(title="error if converted", minimum=_NUMBER, priority=2),
-        lambda layer: _trial_error(without(layer)),
-    )
-    yield (
-        Column(title="reason", minimum=24, priority=1, is_beneath=True),
-        lambda layer: Cell(text="; ".join(_evidence(tuning, layer, without(layer)))),
-    )
-
-
-def _converted_fields(tuning: Tuning) -> Iterator[Field]:
-    trials = {frozenset(trial.kept): trial for trial in tuning.trials}
-    paths = frozenset(layer.path for layer in tuning.layers)
-    yield from _names(Tone.PLAIN)
-    yield Column(title="own error", minimum=_NUMBER), _own_error
-    yield Column(title="headroom", minimum=8), _headroom
-    yield (
-        Column(title="% of the limit", minimum=14, priority=2),
-        lambda layer: (
-            _excess(layer.excess_by_itself, trials.get(paths - {layer.path})) or Cell(text="")
-        ),
-    )
-    yield (
-        Column(title="details", minimum=20, priority=1, is_beneath=True),
-        lambda layer: Cell(text="; ".join(_details(tuning, layer))),
-    )
-
-
-def _names(tone: Tone) -> Iterator[Field]:
-    yield (
-        Column(title="layer", minimum=20, is_name=True),
-        lambda layer: Cell(text=layer.path, tone=tone),
-    )
-    yield (
-        Column(title="class", minimum=10, priority=4),
-        lambda layer: Cell(text=layer.class_name, tone=Tone.DIM),
-    )
-
-
-def _excess(value: float | None, trial: Trial | None) -> Cell | None:
-    """Return the excess of a trial; None if there was none."""
-    if value is None and trial is not None:
-        value = trial.excess
-    if value is None:
-        return None
-    error, failure = (trial.error, trial.failure) if trial is not None else (None, None)
-    return Cell(text=limit_words(value, error, failure), tone=Tone.BAD if value > 1 else Tone.PLAIN)
-
-
-def _trial_error(trial: Trial | None) -> Cell:
-    if trial is None or trial.failure is not None:
-        return Cell(text="")
-    return Cell(text=NOT_FINITE if trial.error is None else figure(trial.error))
-
-
-def _own_error(layer: TunedLayer) -> Cell:
-    if layer.error is None and not layer.is_finite:
-        return Cell(text=NOT_FINITE, tone=Tone.BAD)
-    return Cell(text=figure(layer.error))
-
-
-def _headroom(layer: TunedLayer) -> Cell:
-    if layer.headroom is None:
-        return Cell(text="")
-    tone = Tone.CAUTION if layer.headroom < HEADROOM else Tone.PLAIN
-    return Cell(text=f"{figure(layer.headroom)}x", tone=tone)
-
-
-def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterator[str]:
-    """Yield the effects of converting a layer."""
-    if trial is not None and trial.failure is not None:
-        yield f"the model fails to run: {trial.failure}"
-    yield from _overflow(tuning, layer)
-    if layer.error is not None:
-        yield f"own error {figure(layer.error)}"
-    if layer.is_finite and layer.headroom is not None and 1 <= layer.headroom < HEADROOM:
-        yield f"headroom {figure(layer.headroom)}x"
-    yield from _flushed(layer)
-    if layer.decides:
-        yield f"it also decides the dtype of {join_and_count(layer.decides, _NAMED)}"
-    if layer.rule is not None:
-        yield f"migrate keeps it in float32 by default: {layer.rule}"
-
-
-def _details(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
-    if layer.rule is not None:
-        yield f"converted although migrate keeps it in float32 by default: {layer.rule}"
-    yield from _overflow(tuning, layer)
-    yield from _flushed(layer)
-
-
-def _overflow(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
-    """Yield the reason if a layer's values leave the range of its dtype."""
-    dtype = policy_from_name(tuning.policy).compute_dtype or tuning.policy
-    if not layer.is_finite:
-        yield f"NaN or infinity in {dtype}"
-    yield from checks.overflow_reasons([layer.largest], dtype)
-
-
-def _flushed(layer: TunedLayer) -> Iterator[str]:
-    if layer.flushed is not None and layer.flushed >= _LEAST_FLUSHED:
-        yield f"{share(layer.flushed)} of its values become zero"
-
-
-def _share_of_margin(tuning: Tuning, layer: TunedLayer) -> float:
-    """Return the share of its margin that a converted layer uses, by the largest measurement."""
-    if not layer.is_finite:
-        return math.inf
-    allowed = allowed_error(tuning.objective) or TOLERANCE
-    return max(
-        (layer.error or 0.0) / allowed,
-        1 / layer.headroom if layer.headroom else 0.0,
-        layer.excess_by_itself or 0.0,
-    )
-
 
 _ROWS: Final = 10
 _LEAST: Final = 2
@@ -380,6 +172,19 @@ def _chosen_rows(tuning: Tuning, points: Sequence[CurvePoint]) -> list[CurvePoin
     even_rows = [round(step * last / (_ROWS - 1)) for step in range(_ROWS)]
     order = list(dict.fromkeys([0, last, *neighbours, *even_rows]))
     return [points[at] for at in sorted(order[:_ROWS])]
+
+
+def _figures(tuning: Tuning) -> Figures:
+    """Return the size of the set, and how much of the limit it uses."""
+    trial = tuning.best or tuning.closest
+    kept = _layers.kept_paths(tuning)
+    figures = [
+        ("layers in float32", f"{len(kept):,}"),
+        ("layers converted", f"{len(tuning.layers) - len(kept):,}"),
+        *([("of the limit", percent(largest_excess(trial)))] if trial is not None else []),
+        ("trials", f"{len(tuning.trials):,}"),
+    ]
+    return Figures(figures=tuple(Fact(label=label, text=text) for label, text in figures))
 
 
 _OTHERS: Final = {
@@ -568,17 +373,21 @@ def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
     yield verdict(tuning)
     if words := command(tunings):
         yield Command(label="to apply", words=words)
+    if view.is_searchable:
+        yield _figures(tuning)
+        if drawing := _layers.set_graph(tuning):
+            yield drawing
     output = output_facts(tunings.migration) if tunings.migration is not None else ()
     yield Facts(facts=(*output, *facts(tuning)))
     if left_open := tuple(caveats(tuning)):
         yield Section(title="caveats", blocks=(Notes(texts=left_open),))
     if tuning.ending is not Ending.IMPOSSIBLE:
-        yield from kept_section(tuning, everything=everything)
-        yield from converted_section(tuning, everything=everything)
+        yield from _layers.kept_section(tuning, everything=everything)
+        yield from _layers.converted_section(tuning, everything=everything)
     if view.is_searchable:
         yield from curve_chart(tuning)
     yield from best_trials_section(tuning, everything=everything)
-    yield from fixed_section(tuning, everything=everything)
+    yield from _layers.fixed_section(tuning, everything=everything)
     notes = [
         *advice(tunings, tuning),
         *(note.message for note in tuning.notes),

@@ -98,7 +98,7 @@ def largest_excess(trial: Trial) -> float:
 
 def percent(excess: float) -> str:
     """Return an excess in percent of the limit."""
-    return f"{figure(100 * excess)}%"
+    return f"{figure(100 * excess)}%" if excess >= 1 else share(excess)
 
 
 def limit_words(excess: float, error: float | None, failure: str | None = None) -> str:

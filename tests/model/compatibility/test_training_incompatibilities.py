@@ -252,6 +252,8 @@ def test_custom_losses_and_metrics_give_an_unknown_verdict(name: str) -> None:
         False,
         False,
     ]
+    reason = verdict(loss, "tf2.15").doubt or ""
+    assert reason.startswith("the loss, a lambda, " if name == "<lambda>" else f"the loss {name} ")
     metric = structs.replace(_evidence(document), configuration={"metrics": [["accuracy", name]]})
     assert [verdict(metric, loader).doubt is None for loader in ("tf2.15", "keras3.15")] == [
         False,

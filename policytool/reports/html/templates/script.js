@@ -1,35 +1,95 @@
 "use strict";
-// Tables that can be searched: rows that do not match are hidden, and layers that hold a match stay.
+// Tables: rows are searched, filtered, sorted and folded. Layers that contain a match stay visible.
+const units = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
+const numberIn = (text) => {
+  if (/^(NaN|inf)/i.test(text)) return Infinity;
+  const match = /^[<>]?(-?[\d.]+(?:e[-+]?\d+)?)\s*(\w*)/.exec(text.replaceAll(",", ""));
+  return match ? Number(match[1]) * (units[match[2]] || 1) : null;
+};
+const compareCells = (one, other) => {
+  const [a, b] = [numberIn(one), numberIn(other)];
+  if (a !== null && b !== null) return a - b || 0;
+  return a !== null || b !== null ? (a === null) - (b === null) : one.localeCompare(other);
+};
+const button = (text, action) => {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.textContent = text;
+  made.addEventListener("click", action);
+  return made;
+};
 for (const area of document.querySelectorAll(".searched")) {
   const tools = area.querySelector(".tools");
-  if (!tools) continue;
-  const input = tools.querySelector("input");
-  const selects = [...tools.querySelectorAll("select")];
-  const count = tools.querySelector("output");
-  const rows = [...area.querySelectorAll("tbody tr")].map((row) => ({
+  const input = tools && tools.querySelector("input");
+  const selects = tools ? [...tools.querySelectorAll("select")] : [];
+  const body = area.querySelector("tbody");
+  const rows = [...body.rows].map((row) => ({
     row,
     depth: Number(row.dataset.depth || 0),
+    folds: Number(row.dataset.folds || 0),
+    folder: null,
+    isOpen: false,
     text: row.textContent.toLowerCase(),
     cells: [...row.children].map((cell) => cell.textContent),
   }));
+  rows.forEach((one, at) => {
+    for (const folded of rows.slice(at + 1, at + 1 + one.folds)) folded.folder = one;
+  });
+  const layers = rows.filter((one) => !one.folds);
+  let sorted = null;
   const apply = () => {
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = input ? input.value.toLowerCase().split(/\s+/).filter(Boolean) : [];
     const chosen = selects.filter((select) => select.value);
     const isFiltered = words.length > 0 || chosen.length > 0;
     let matches = 0;
     let above = -1;
     for (const one of [...rows].reverse()) {
       const isMatch =
+        !(one.folds && (isFiltered || sorted)) &&
         words.every((word) => one.text.includes(word)) &&
         chosen.every((select) => one.cells[Number(select.dataset.column)] === select.value);
-      const isContext = isFiltered && !isMatch && one.depth < above;
+      const isContext = isFiltered && !sorted && !isMatch && one.depth < above;
       matches += isMatch;
       if (isMatch || isContext) above = one.depth;
-      one.row.hidden = !isMatch && !isContext;
+      const isFolded = !isFiltered && !sorted && one.folder && !one.folder.isOpen;
+      one.row.hidden = isFolded || (!isMatch && !isContext);
       one.row.classList.toggle("context", isContext);
     }
-    count.textContent = isFiltered ? `${matches} of ${rows.length}` : "";
+    if (tools) tools.querySelector("output").textContent = isFiltered ? `${matches} of ${layers.length}` : "";
   };
+  for (const one of rows.filter((row) => row.folds)) {
+    const [cell] = one.row.children;
+    const toggle = button(cell.textContent, () => {
+      one.isOpen = !one.isOpen;
+      toggle.setAttribute("aria-expanded", one.isOpen);
+      apply();
+    });
+    toggle.className = "fold";
+    toggle.setAttribute("aria-expanded", false);
+    cell.replaceChildren(toggle);
+  }
+  const headers = layers.length > 1 ? [...area.querySelectorAll("thead th")] : [];
+  headers.forEach((header, column) => {
+    const text = (one) => one.cells[column] || "";
+    const isNumeric = layers.some((one) => numberIn(text(one)) !== null);
+    const order = isNumeric ? ["descending", "ascending"] : ["ascending", "descending"];
+    const sort = button(header.textContent, () => {
+      const next = order[order.indexOf(header.getAttribute("aria-sort")) + 1];
+      for (const other of headers) other.removeAttribute("aria-sort");
+      if (next) header.setAttribute("aria-sort", next);
+      sorted = next || null;
+      const sign = next === "descending" ? -1 : 1;
+      const filled = layers.filter(text).sort((one, other) => sign * compareCells(text(one), text(other)));
+      const all = next ? [...filled, ...layers.filter((one) => !text(one)), ...rows.filter((one) => one.folds)] : rows;
+      body.append(...all.map((one) => one.row));
+      body.classList.toggle("sorted", Boolean(next));
+      apply();
+    });
+    sort.className = "sort";
+    header.replaceChildren(sort);
+  });
+  apply();
+  if (!tools) continue;
   input.addEventListener("input", apply);
   for (const select of selects) select.addEventListener("input", apply);
   tools.hidden = false;
@@ -37,14 +97,11 @@ for (const area of document.querySelectorAll(".searched")) {
 
 // Commands: a button copies the text, which browsers also allow in local files.
 for (const command of document.querySelectorAll(".command")) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.textContent = "Copy";
-  button.addEventListener("click", () => {
+  const copy = button("Copy", () => {
     getSelection().selectAllChildren(command.querySelector("code"));
-    button.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C";
+    copy.textContent = document.execCommand("copy") ? "Copied" : "Press Ctrl+C";
   });
-  command.append(button);
+  command.append(copy);
 }
 
 // Graphs: nodes and edges have rows and lanes; their sizes depend on which blocks are open.
@@ -239,7 +296,7 @@ const drawGraph = (figure) => {
     draw();
   };
   const actions = [() => zoom(scale * 1.3), () => zoom(scale / 1.3), fit, open(true), open(false)];
-  figure.querySelectorAll("button").forEach((button, at) => button.addEventListener("click", actions[at]));
+  figure.querySelectorAll("button").forEach((control, at) => control.addEventListener("click", actions[at]));
   view.addEventListener("keydown", (event) => {
     const shapes = visible();
     const at = shapes.findIndex((node) => node.shape === document.activeElement);
