@@ -118,6 +118,7 @@ RUNTIME: Final = Path(__file__).parents[1] / "tf_runtime" / "__main__.py"
 
 TENSORFLOW: Final = "tensorflow"
 INSTALL: Final = "pip install 'policytool[check]'"
+_AUTOMATIC: Final = "use --python auto, which installs the release that fits the model"
 
 _KEPT: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SHELL", "TZ", "USER"})
 _KEPT_PREFIXES: Final = (
@@ -426,8 +427,8 @@ class Worker:
             return WorkerError(code, self._without_backend())
         if code in _MISSING:
             hint = (
-                f"install it with {INSTALL}, or specify an interpreter that has TensorFlow: "
-                f"{self._option}"
+                f"install it with {INSTALL}, specify an interpreter that has TensorFlow: "
+                f"{self._option}, or {_AUTOMATIC}"
             )
             return WorkerError(
                 code, f"{self._message_prefix}{python} {_MISSING[code]} ({message}); {hint}"
@@ -450,8 +451,8 @@ class Worker:
         lack = names[0] if len(names) == 1 else f"backend of Keras 3 ({', '.join(names)})"
         return (
             f"{self._message_prefix}{self._python} has no {lack}, or no Keras 3.1 or later; "
-            f"install it with {' or '.join(commands)}, or specify another interpreter: "
-            f"{self._option}"
+            f"install it with {' or '.join(commands)}, specify another interpreter: "
+            f"{self._option}, or {_AUTOMATIC}"
         )
 
     def _crash(self, child: Child) -> WorkerError:

@@ -131,6 +131,16 @@ def test_unchanged_file_is_not_written(place: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
+def test_unchanged_file_that_fails_to_load_names_the_next_step(place: Path) -> None:
+    """Without options, migrate does not convert a model that only other releases load."""
+    path = copied(FIXTURES / "tf2.15/mha.h5", place / "model.h5")
+    ended = run("migrate", path)
+    assert "unchanged" in ended.out
+    assert "fails in Keras 3.15" in ended.out
+    assert "policytool audit" in ended.out
+    assert "fails" not in run("migrate", copied(CURRENT, place / "current.h5")).out
+
+
 def test_in_place_keeps_a_backup(model: Path, place: Path) -> None:
     """The original is kept as NAME.bak, which is not overwritten either."""
     before = model.read_bytes()

@@ -169,6 +169,13 @@ def summary(selected: SelectedInspection) -> FleetSummary:
     )
 
 
+def long_graph() -> SelectedInspection:
+    """Return a chain of many layers, in blocks, whose connections are known."""
+    paths = [f"net/block{number // 10}_dense_{number}" for number in range(LONG)]
+    layers = [replace(one, name=one.path[4:]) for one in chain(paths)]
+    return whole(model("graph.h5", [layer("net"), *layers]))
+
+
 def repeated() -> SelectedInspection:
     """Return a model with equal blocks, which tables fold, and the parameters of its layers."""
     layers = [layer("net")]
@@ -193,6 +200,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "hostile tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["hostile"], View()),
     "hostile graph": lambda: html(REPORTERS).render(hostile_graph(), View()),
     "long": lambda: html(REPORTERS).render(long_model(), View()),
+    "long graph": lambda: html(REPORTERS).render(long_graph(), View()),
     "repeated": lambda: html(REPORTERS).render(repeated(), View()),
     "empty": lambda: html(REPORTERS).render(
         inspection.select(inspection.collect([]), inspection.Selection()), View()

@@ -14,6 +14,9 @@ from policytool.support.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+UNCHANGED_POLICIES: Final = "migrated"
+"""The suffix of an output that no option names, which has the policies of the original."""
+
 RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
 """The policies that a migration can set without quantizing weights."""
 
@@ -85,7 +88,7 @@ class Options(Struct, frozen=True, kw_only=True):
             self.to
             or self.target_name
             or self.target
-            or ("retraced" if self.retrace else "migrated")
+            or ("retraced" if self.retrace else UNCHANGED_POLICIES)
         )
 
 

@@ -15,8 +15,11 @@ from policytool.formats import TITLES
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
+from policytool.migration.planning.options import UNCHANGED_POLICIES
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
+from policytool.model.model import Outcome
 from policytool.releases.releases import BACKENDS, CURRENT, is_known, release_name
+from policytool.reports import layout
 from policytool.reports.page import (
     Block,
     Fact,
@@ -381,6 +384,23 @@ def _source(migration: Migration) -> Fact:
     return Fact(label="original", text=" · ".join(facts))
 
 
+def _newest_failure(migration: Migration) -> str:
+    """
+    Return how to convert an unchanged model that the newest release does not load, as the end of a
+    sentence; nothing if the user set a policy or a target.
+    """
+    plan = migration.plan
+    newest = next((entry for entry in plan.loaders_before if entry.loader == CURRENT[-1]), None)
+    if (
+        plan.suffix != UNCHANGED_POLICIES
+        or newest is None
+        or newest.outcome is not Outcome.INCOMPATIBLE
+    ):
+        return ""
+    command = layout.command(("policytool", "audit", layout.file(plan.path), "--target", "keras3"))
+    return f"; it fails in {release_name(newest.loader)}: `{command}` names the fix"
+
+
 def _verdict(migration: Migration) -> Verdict:
     """Return the outcome for a file."""
     plan, status = migration.plan, migration.status
@@ -392,7 +412,8 @@ def _verdict(migration: Migration) -> Verdict:
                 if plan.kept
                 else "nothing to change"
             )
-            return Verdict.whole(subject=plan.path, text=f"unchanged; {reason}", tone=Tone.PLAIN)
+            text = f"unchanged; {reason}{_newest_failure(migration)}"
+            return Verdict.whole(subject=plan.path, text=text, tone=Tone.PLAIN)
         case Status.SKIPPED:
             return Verdict.whole(subject=target, text="already exists, skipped", tone=Tone.PLAIN)
         case Status.BLOCKED:
