@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import defaultdict
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +61,7 @@ _STATEMENT: Final = re.compile(
     rf"(compile=True |training configuration )?\b({'|'.join(_LABELS)})\s+"
     rf"({_RELEASE}(?:, {_RELEASE})*)"
 )
+_COMMAND: Final = re.compile(r"policytool (migrate (?!-).+)")
 _NAMES: Final = [release_name(release.id) for release in RELEASES]
 
 
@@ -195,21 +197,23 @@ def check_commands(found: Input, model: Model, audits: Mapping[str | None, Audit
         assert first is not None
         assert (fix.arguments, fix.effect) == (first.arguments, first.effect)
     explanation = explain("'str' object has no attribute 'quantization_mode'", str(found.path))
-    check_text(rendered(EXPLANATION_REPORTERS, "table", explanation), *model.loaders)
+    explained = rendered(EXPLANATION_REPORTERS, "table", explanation)
+    check_text(explained, *model.loaders)
     tested = explanation.model
     assert tested is not None
     if tested.arguments is not None:
         assert first is not None
         assert tested.arguments == first.arguments
-    for words in {
-        command.arguments: None
+    audited_texts = [
+        rendered(FINDING_REPORTERS, "table", Audit(audited=(audited,)))
         for audited in audits.values()
-        for command in audited.commands
-        if command.arguments is not None
-    }:
-        ended = run("migrate", str(found.path), *words, "--preview", "--format", "json")
+    ]
+    commands = dict.fromkeys(_COMMAND.findall("\n".join([explained, *audited_texts])))
+    assert commands or not any(audited.commands for audited in audits.values() if first)
+    for command in commands:
+        ended = run(*shlex.split(command), "--preview", "--format", "json")
         [plan] = json.loads(ended.out)["plans"]
-        assert plan["status"] == "planned", (words, plan["status"], plan["blockers"])
+        assert plan["status"] == "planned", (command, plan["status"], plan["blockers"])
 
 
 def dtypes(layers: Iterable[Layer]) -> dict[str, tuple[str | None, ...]]:
