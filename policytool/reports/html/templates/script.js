@@ -71,9 +71,9 @@ for (const area of document.querySelectorAll(".searched")) {
   const headers = layers.length > 1 ? [...area.querySelectorAll("thead th")] : [];
   headers.forEach((header, column) => {
     const text = (one) => one.cells[column] || "";
-    const isNumeric = layers.some((one) => numberIn(text(one)) !== null);
-    const order = isNumeric ? ["descending", "ascending"] : ["ascending", "descending"];
     const sort = button(header.textContent, () => {
+      const isNumeric = layers.some((one) => numberIn(text(one)) !== null);
+      const order = isNumeric ? ["descending", "ascending"] : ["ascending", "descending"];
       const next = order[order.indexOf(header.getAttribute("aria-sort")) + 1];
       for (const other of headers) other.removeAttribute("aria-sort");
       if (next) header.setAttribute("aria-sort", next);
@@ -88,7 +88,7 @@ for (const area of document.querySelectorAll(".searched")) {
     sort.className = "sort";
     header.replaceChildren(sort);
   });
-  apply();
+  if (layers.length < rows.length) apply();
   if (!tools) continue;
   input.addEventListener("input", apply);
   for (const select of selects) select.addEventListener("input", apply);
