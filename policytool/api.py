@@ -257,7 +257,7 @@ def check(call: CheckCall) -> "Check":
     :raises policytool.UsageError: for unknown policies, patterns, limits and metrics
     """
     from policytool.commands import check_options
-    from policytool.commands.check import check_files
+    from policytool.commands.check_releases import check_files
     from policytool.results import Check
 
     options = check_options.check_options(call)

@@ -49,3 +49,12 @@ def test_every_class_of_every_release_has_an_entry() -> None:
     assert script.missing() == {}
     assert script.layers() == builtin_classes()
     assert script.operations() == operation_classes()
+
+
+def test_recorded_runs_name_the_layer_of_a_difference() -> None:
+    """At most one of twenty planted differences is missed, and equal runs are equal."""
+    rows = json.loads((FIXTURES / "recorded_runs.json").read_text(encoding="utf-8"))
+    planted = [row["result"] for row in rows if row["run"]["layer"] is not None]
+    assert len(planted) >= 40
+    assert planted.count("named") >= 0.95 * len(planted)
+    assert {row["result"] for row in rows if row["run"]["layer"] is None} == {"equal"}

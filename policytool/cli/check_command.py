@@ -23,6 +23,7 @@ from policytool.commands.check_options import (
     check_options,
     check_second_model,
 )
+from policytool.commands.check_releases import check_range, release_range
 from policytool.commands.migrate_all import only_model
 from policytool.formats import discovery
 from policytool.numerics.check_results.verdicts import Answer
@@ -31,11 +32,11 @@ from policytool.reports.checks import CHECK_REPORTERS, Checks, device_words
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
-    from policytool.numerics.tensorflow_run import TensorFlowTools
+    from policytool.numerics.check_results.checks import Check
 
 
 _LIST: Final = "list"
@@ -94,7 +95,12 @@ def command(
     request = replace(request, exponents="html" in terminal.formats)
     note = noting(verbose=terminal.verbose)
     interpreter = tensorflow.interpreter(arguments)
-    with Worker(interpreter, steps(verbose=terminal.verbose), note) as worker:
+
+    def start_worker(python: str) -> Worker:
+        return Worker(replace(interpreter, python=python), steps(verbose=terminal.verbose), note)
+
+    releases = release_range(arguments.python)
+    with start_worker(interpreter.python) as worker:
         # A found settings file must not turn a check into a list, which ends with exit code 0.
         if arguments.device == _LIST and settings.automatic_source("device") is None:
             return _devices(worker)
@@ -103,9 +109,14 @@ def command(
             messages.error("no model found")
             return Exit.NO_MODEL
         _check_files(request, arguments, terminal, paths)
-        tools = tensorflow.tools(arguments, worker)
-        everything = bool(terminal.verbose)
-        checks = _run_checks(paths, request, tools, everything=everything)
+
+        def run() -> Check:
+            if releases:
+                return check_range(paths[0], request, arguments, releases, start_worker)
+            tools = tensorflow.tools(arguments, worker)
+            return check(paths[0], paths[1] if len(paths) > 1 else None, request, tools)
+
+        checks = _run_checks(paths[-1], run, everything=bool(terminal.verbose))
     unwritten = options.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE
@@ -146,20 +157,12 @@ def _paths(model: str | None, other: str | None, planned: Options) -> list[Input
     return [source for sources in groups for source in sources] if all(groups) else []
 
 
-def _run_checks(
-    paths: list[Input],
-    request: CheckOptions,
-    tools: TensorFlowTools,
-    *,
-    everything: bool,
-) -> Checks:
+def _run_checks(path: Input, run: Callable[[], Check], *, everything: bool) -> Checks:
+    """Return the result for reports; an error is one, too."""
     try:
-        return Checks(
-            check=check(paths[0], paths[1] if len(paths) > 1 else None, request, tools),
-            everything=everything,
-        )
+        return Checks(check=run(), everything=everything)
     except (ModelFileError, WorkerError) as error:
-        return Checks(failures=(failure_from(paths[-1].display_path, error),))
+        return Checks(failures=(failure_from(path.display_path, error),))
 
 
 def _devices(worker: Worker) -> int:

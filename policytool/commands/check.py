@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from policytool.commands import check_recordings, check_run, check_trials, tensorflow
+from policytool.commands import check_recordings, check_run, check_trials
 from policytool.commands.check_run import measure
 from policytool.commands.check_trials import Alternative, Budget
-from policytool.formats import discovery
 from policytool.migration import planning
 from policytool.migration.planning.options import Assignment, Outputs
 from policytool.numerics.check_results.checks import CheckNote, TensorFlowDevice
@@ -23,7 +22,6 @@ from policytool.numerics.check_results.verdicts import Ruling
 from policytool.numerics.environments import best_release
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
-from policytool.numerics.workers import Worker
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.text import codec
@@ -31,7 +29,6 @@ from policytool.support.text import codec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.check_options import CheckOptions
     from policytool.commands.check_run import MeasuredCheck
     from policytool.formats.discovery import Input
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tensorflow_run import TensorFlowTools
+    from policytool.numerics.workers import Worker
 
 _TIMES: Final = 2.0
 """Minimum ratio of two errors for a note about their difference."""
@@ -253,23 +251,6 @@ def _shows_error(run: CheckRun) -> bool:
     return (run.is_on_data and run.has_changes) or any(
         judgement.ruling is not Ruling.NOTHING for judgement in run.verdict.deciding
     )
-
-
-def check_files(
-    model: str | Input,
-    other: str | Input | None,
-    options: CheckOptions,
-    process: TensorFlowArguments,
-) -> Check:
-    """Do the same as :func:`check`, with a child process for this call only."""
-    inputs = [discovery.named_input(path) for path in (model, other) if path is not None]
-    with Worker(tensorflow.interpreter(process)) as worker:
-        tools = tensorflow.tools(process, worker)
-        try:
-            return check(inputs[0], inputs[1] if other is not None else None, options, tools)
-        except WorkerError as error:
-            error.path = inputs[-1].display_path
-            raise
 
 
 def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:

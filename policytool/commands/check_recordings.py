@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from policytool.commands import check_run
 from policytool.numerics import check_sides, recordings
 from policytool.numerics.check_results.checks import Check, CheckNote, RecordedFile
+from policytool.numerics.check_sides import CheckSource
 from policytool.numerics.recordings import RecordedRun, Recording
 from policytool.numerics.verdicts import answers
+from policytool.numerics.verdicts.tolerances import outputs_tolerance
 from policytool.releases.releases import BACKENDS, KERAS2
 from policytool.support import steps
 from policytool.support.errors import WorkerError
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from policytool.commands.check_options import CheckOptions
     from policytool.formats.discovery import Input
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.check_sides import PreparedSide
     from policytool.numerics.hand_over import HandOver
     from policytool.numerics.recordings import CallPair
     from policytool.numerics.tensorflow_run import TensorFlowTools
@@ -49,10 +51,16 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
     reference = recordings.read(options.against) if options.against is not None else None
     with steps.budget(model.display_path), hand_over.temporary_folder() as folder:
         crash_guard.set_next_file(model.display_path, check_run.LOST)
-        source = check_sides.read_source(model, hand_over)
-        check_run.fit_release(tools, source)
-        weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
-        side = check_sides.prepare_side(source, options.candidate, (hand_over, folder), weights)
+        lite = hand_over.take_lite(model.local_path, model.display_path) if reference else None
+        if lite is not None:
+            source = CheckSource(input=model, copy=lite)
+            check_run.fit_release(tools, source)
+            side = check_sides.lite_side(source, options.candidate)
+        else:
+            source = check_sides.read_source(model, hand_over)
+            check_run.fit_release(tools, source)
+            weights = check_sides.read_weights(options.weights, source, hand_over=hand_over)
+            side = check_sides.prepare_side(source, options.candidate, (hand_over, folder), weights)
         answer = _answer((model, source, side), options, tools, reference, folder)
         recording = _recording((model, source, side), options, answer, folder)
     check = Check(
@@ -66,6 +74,8 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
     if reference is None:
         return replace(check, runs=_runs(recordings.recorded_run(recording), source, options))
     pairs = recordings.pair_calls(reference.run, recording.run)
+    if not recording.run.calls:
+        options = _with_recorded_tolerance(reference, answer["compared"], source, options)
     (compared,) = _runs(
         recordings.compared_run(reference, recording, pairs, answer["compared"]), source, options
     )
@@ -77,6 +87,20 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
         against=str(options.against),
     )
     return _with_quiet_origin(check) if check.is_equal else check
+
+
+def _with_recorded_tolerance(
+    reference: Recording,
+    compared: Sequence[Mapping[str, Any]],
+    source: CheckSource,
+    options: CheckOptions,
+) -> CheckOptions:
+    """Return options in which rounding explains what it does in the layers of a recorded run."""
+    pairs = recordings.pair_calls(reference.run, reference.run)
+    layered = recordings.compared_run(reference, reference, pairs, compared)
+    (run,) = _runs(layered, source, options)
+    tolerance = outputs_tolerance(run.calls)
+    return replace(options, tolerances=replace(options.tolerances, without_layers=tolerance))
 
 
 def _with_quiet_origin(check: Check) -> Check:

@@ -84,11 +84,11 @@ def counts_by_format(paths: Iterable[Path]) -> Counter[str]:
     Only files with usual suffixes are opened, and only the first 10,000 of them.
     """
     named = (path for path in paths if path.suffix.lower() in _SUFFIXES)
-    names = map(_format_name, islice(named, _MOST_FILES))
+    names = map(format_name, islice(named, _MOST_FILES))
     return Counter(name for name in names if name is not None)
 
 
-def _format_name(path: Path) -> str | None:
+def format_name(path: Path) -> str | None:
     """Return the name of the format of a model of another library; None for another file."""
     try:
         with opening.regular_stream(path) as stream:
@@ -366,9 +366,12 @@ def _openvino_dtypes(content: memoryview) -> Iterator[str]:
 
 _NETRON: Final = "Netron"
 
+LITE: Final = "TensorFlow Lite"
+"""The name of the only format here that ``check --against`` runs."""
+
 MODELS: Final = (
     OtherModel(
-        name="TensorFlow Lite",
+        name=LITE,
         title="a TensorFlow Lite model",
         tool="the LiteRT analyzer (tf.lite.experimental.Analyzer)",
         recognise=_starts(b"TFL3", offset=4),

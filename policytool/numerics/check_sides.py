@@ -22,6 +22,7 @@ from policytool.migration.planning.training import model_policy
 from policytool.model import reading
 from policytool.model.optimizer_config import configuration
 from policytool.releases.policy import loss_scale_values
+from policytool.releases.releases import KERAS2
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, short
 
@@ -42,6 +43,9 @@ ARCHITECTURES: Final = frozenset({"json", "yaml"})
 
 GRAPH: Final = "graph"
 """The value of ``how`` in the job for a SavedModel that Keras cannot rebuild from configs."""
+
+LITE: Final = "lite"
+"""The value of ``how`` in the job for a TensorFlow Lite file."""
 
 _ROUNDING: Final = ("int8", "int4", "float8")
 """
@@ -191,6 +195,21 @@ def _prepare_side(
         policy=options.to,
         dequantized=modes,
     )
+
+
+def lite_side(source: CheckSource, options: Options) -> PreparedSide:
+    """
+    Return a TensorFlow Lite file as a side, compared by its outputs.
+
+    :raises UsageError: if options change its policies.
+    """
+    if options.to is not None or options.assignments:
+        raise UsageError(
+            f"{source.input.display_path} is a TensorFlow Lite model, whose policies cannot "
+            "change; remove --to and --set"
+        )
+    job = {"how": LITE, "path": source.copy, "family": KERAS2, "policy": None}
+    return PreparedSide(job=job, loaded=None, plan=None, policy=None)
 
 
 def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import shutil
 import stat
@@ -39,12 +40,13 @@ from policytool.formats import (
     keras_archive,
     keras_directory,
     orbax,
+    other_models,
     sharded_weights,
 )
 from policytool.formats.base import ASSETS
 from policytool.formats.checkpoint import INDEX, shard_prefix
 from policytool.formats.checkpoint import whole as whole_checkpoint
-from policytool.formats.document import UNKNOWN_DTYPES, Layout
+from policytool.formats.document import UNKNOWN_DTYPES, Document, Layout
 from policytool.formats.edits import WriteOptions
 from policytool.formats.keras_archive import NPZ_SUFFIX, WEIGHTS_SUFFIX
 from policytool.formats.orbax import NEEDS_PACKAGE
@@ -62,7 +64,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.base import Format
-    from policytool.formats.document import Document
     from policytool.migration.plan import Plan
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
@@ -101,6 +102,10 @@ _JOIN: Final = (
 
 _CONVERSION: Final = options_from_arguments(None, (), target="keras3")
 """The options of ``migrate`` with which a checkpoint is converted."""
+
+_LITE_NAME: Final = "model.tflite"
+_LITE_OPS: Final = b"Flex"
+"""The beginning of the name of an op of TensorFlow in a TensorFlow Lite file."""
 
 _REFUSALS: Final = 3
 """The maximum number of reasons in a message."""
@@ -235,6 +240,38 @@ class HandOver(ExitStack):
         copy = self._check_copy(copied, display_path, compiles=compiles)
         self._taken[key] = replace(copy, original=original)
         return self._taken[key]
+
+    def take_lite(self, path: Path, display_path: str) -> PrivateCopy | None:
+        """
+        Return a copy of a TensorFlow Lite file, of which nothing is read; None for another file.
+
+        :raises ModelFileError: if it cannot be copied, or if it may call ops of TensorFlow, such as
+            those that write files, and ``--trust`` is not set.
+        """
+        if other_models.format_name(path) != other_models.LITE:
+            return None
+        target = self.folder() / _LITE_NAME
+        with (
+            format_detection.reading_failures(Probe(path, display_path)),
+            _reporting_full_disk(display_path, self.path),
+        ):
+            part = _Part(source=path, name=Path(_LITE_NAME))
+            _check_space((part,))
+            _copy_part(part, target.parent)
+            with opening.regular_stream(target) as stream:
+                mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+                with mapped:
+                    calls_ops = mapped.find(_LITE_OPS) >= 0
+        if calls_ops and not self._trust:
+            raise ModelFileError(
+                display_path,
+                "runs-code",
+                "may call ops of TensorFlow (Flex), which can read and write files; use --trust if "
+                "you trust its author",
+            )
+        return PrivateCopy(
+            path=target, document=Document(path=display_path, format="tflite"), loaded=None
+        )
 
     def adopt(self, path: Path, display_path: str) -> PrivateCopy:
         """

@@ -130,6 +130,9 @@ BARE_NAMES = (2, 5)
 REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
 """The modules of the classes of revived layers, whose own class is not available."""
 
+_MOVED_FUNCTIONS = ("list_physical_devices", "list_logical_devices", "get_visible_devices")
+"""Functions of ``tf.config`` that TF 2.0 has in ``tf.config.experimental``."""
+
 _FIRST_MAJOR = 2
 _DEEPEST = 20
 """The maximum number of examined causes of an error."""
@@ -534,8 +537,11 @@ def _libraries(family: str) -> tuple[Any, Any]:
     if int(tf.__version__.partition(".")[0]) < _FIRST_MAJOR:
         raise Refused(
             "no-tensorflow",
-            "found TensorFlow {}, but 2.2 or later is required".format(tf.__version__),
+            "found TensorFlow {}, but 2.0 or later is required".format(tf.__version__),
         )
+    for name in _MOVED_FUNCTIONS:
+        if not hasattr(tf.config, name):
+            setattr(tf.config, name, getattr(tf.config.experimental, name))
     for name in (
         ("tf_keras", "tensorflow.keras") if family == KERAS2 else ("keras", "tensorflow.keras")
     ):

@@ -34,6 +34,7 @@ from .feeding import given_arrays
 from .feeding.inputs import feed_model, feed_signature, forget_states
 from .feeding.reached_layers import last_activations
 from .graphs.graph_check import load_root, named_signatures
+from .graphs.lite import LITE, lite_signature
 from .library import Refused, refusing, refusing_calls
 from .tensors import dtype_name, has_rank, is_floating, item_bytes, tensor_shape, to_array
 
@@ -85,6 +86,11 @@ class _Recording:
             self.model = None
             self.call = self._signature()
             self.fed = feed_signature(self.library, self.call, self.root, self.job["inputs"])
+        elif self.job["candidate"]["how"] == LITE:
+            self.library = sides.library(self.job["candidate"]["family"])
+            self.model = None
+            self.call = lite_signature(self.tf, self.job["candidate"]["path"])
+            self.fed = feed_signature(self.library, self.call, None, self.job["inputs"])
         else:
             self.library, self.model = sides.load("candidate")
             self.call = functools.partial(model_calls.call, self.model)

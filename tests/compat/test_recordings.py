@@ -18,7 +18,10 @@ from policytool.migration.planning.options import Options
 from policytool.numerics import recordings
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.support.errors import WorkerError
+from tests.compat.asking import run_script
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
+from tests.helpers.scripts import fixture_script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,6 +207,58 @@ def test_a_graph_is_compared_by_its_outputs(runs: Runs) -> None:
     assert run.outputs[0].accumulated is not None
     assert not run.calls
     assert runs.run(model, against=file).is_equal
+
+
+PLANTED: Final = fixture_script("writer.run_cases").PLANTED
+SAMPLE: Final = sampled("planted differences", range(len(PLANTED)), share=8)
+
+
+@pytest.fixture(scope="module")
+def planted(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory with models of Keras 3, and copies that each differ in one layer."""
+    folder = tmp_path_factory.mktemp("planted")
+    models = {PLANTED[number][0] for number in SAMPLE}
+    script = FIXTURES / "writer" / "run_cases.py"
+    run_script(compat_python, script, folder, "keras", *sorted(models))
+    return folder
+
+
+@pytest.mark.parametrize("number", SAMPLE)
+def test_a_planted_difference_is_named(runs: Runs, planted: Path, number: int) -> None:
+    """The layer is the origin, or in a note if a later layer hides its difference."""
+    name, layer, _ = PLANTED[number]
+    recording = planted / f"{name}.run.h5"
+    if not recording.exists():
+        runs.run(planted / f"{name}.keras", inputs=planted / f"{name}.npz", record=recording)
+    result = runs.run(planted / f"{name}-{number}.keras", against=recording)
+    (run,) = result.runs
+    origin = f"layer {run.origin.path} (" if run.origin is not None else ""
+    assert f"/{layer} (" in origin + result.notes[-1].message
+
+
+_LITE: Final = """
+import sys, tensorflow as tf, keras
+model = keras.models.load_model(sys.argv[1])
+for factor, path in ((1, sys.argv[2]), (2, sys.argv[3])):
+    model.layers[1].set_weights([factor * array for array in model.layers[1].get_weights()])
+    with open(path, "wb") as file:
+        file.write(tf.lite.TFLiteConverter.from_keras_model(model).convert())
+"""
+
+
+def test_a_tensorflow_lite_file_is_compared_by_its_outputs(
+    runs: Runs, compat_python: Path, tmp_path: Path
+) -> None:
+    """Its converter runs in the environment, and the second file has other weights."""
+    model = FIXTURES / "keras3.15/default_float32.keras"
+    same, other = tmp_path / "same.tflite", tmp_path / "other.tflite"
+    run_script(compat_python, "-c", _LITE, model, same, other)
+    against = runs.recording("keras3.15/default_float32.keras")
+    (run,) = runs.run(same, against=against).runs
+    assert run.is_equal_within_rounding
+    assert not run.calls
+    (run,) = runs.run(other, against=against).runs
+    assert not run.is_equal_within_rounding
 
 
 def test_all_values_are_recorded_on_request(runs: Runs, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands import check
+from policytool.commands import check_releases
 from policytool.commands.arguments.shared import TensorFlowArguments
 from policytool.commands.check_options import CheckOptions
 from policytool.commands.check_run import check_job
@@ -63,7 +63,7 @@ def test_a_model_is_analysed_once_per_file_and_changed_side(
     monkeypatch.setattr(tree, "build", counted)
     monkeypatch.setattr(Worker, "run", ended)
     with pytest.raises(WorkerError, match="not asked"):
-        check.check_files(model, other, CheckOptions(**wanted), TensorFlowArguments())
+        check_releases.check_files(model, other, CheckOptions(**wanted), TensorFlowArguments())
     assert len(analysed) == count
 
 

@@ -498,3 +498,18 @@ def test_model_runs_with_any_suffix(name: str, place: Path) -> None:
     """A model runs with any suffix, because the copy has the suffix that its reader needs."""
     ended = run("check", place / name, "--to", "mixed_bfloat16", "--python", tensorflow())
     assert ended.code == 5, ended  # on synthetic inputs
+
+
+def test_tensorflow_lite_files_with_ops_of_tensorflow_need_trust(tmp_path: Path) -> None:
+    """These ops can write files; the file is not parsed."""
+    path = tmp_path / "model.tflite"
+    with HandOver() as hand_over:
+        assert hand_over.take_lite(FIXTURES / "tf2.15/default_float32.h5", "model.h5") is None
+        copy = hand_over.take_lite(FIXTURES / "other/model.tflite", "model.tflite")
+        assert copy is not None
+        assert copy.path.read_bytes() == (FIXTURES / "other/model.tflite").read_bytes()
+    path.write_bytes((FIXTURES / "other/model.tflite").read_bytes() + b"\x09FlexWriteFile")
+    with HandOver() as hand_over, pytest.raises(ModelFileError, match="ops of TensorFlow"):
+        hand_over.take_lite(path, "model.tflite")
+    with HandOver(trust=True) as hand_over:
+        assert hand_over.take_lite(path, "model.tflite") is not None

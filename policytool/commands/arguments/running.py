@@ -42,7 +42,8 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
     against: Annotated[
         StrPath | None,
         Option(
-            "Compare MODEL with the recorded run in FILE.",
+            "Compare MODEL with the recorded run in FILE. With --python keras3.3..keras3.15, find "
+            "the first release of this range whose predictions differ.",
             Group.MEASUREMENT,
             essential=True,
             kind=Kind.FILE,

@@ -92,6 +92,8 @@ class Tolerances(Struct, frozen=True, kw_only=True):
     """Every ``--tolerance`` of a call."""
 
     given: tuple[ToleranceOption, ...] = ()
+    without_layers: float = 0.0
+    """The tolerance of outputs that rounding explains if the run has no layers."""
 
     def of(self, name: str) -> float | None:
         """
@@ -222,7 +224,7 @@ def _outputs(
     calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], given_tolerances: Tolerances
 ) -> Iterator[Judgement]:
     """Yield the judgement of each output whose error was measured."""
-    default = outputs_tolerance(calls)
+    default = outputs_tolerance(calls) if calls else given_tolerances.without_layers
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""

@@ -589,7 +589,7 @@ class _FirstCall:
 
     def __init__(self, function: Callable[[Any], Any], batch: Any) -> None:
         self._function = function
-        self._first: tuple[Any, Any] | None = batch, function(batch)
+        self._first: tuple[Any, Any] | None = (batch, function(batch))
 
     def __call__(self, batch: Any) -> Any:
         first, self._first = self._first, None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import model_calls, rebuilt_model
-from ..library import TENSORFLOW, Library, paths
+from ..library import KERAS3, TENSORFLOW, Library, Refused, paths
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -107,6 +107,10 @@ def _passing(library: Library, quantizer: Any) -> Any:
 VARIABLES = "variables"
 
 
+_WITHOUT_LAYERS = frozenset({"graph", "lite"})
+"""The values of ``how`` for models that TensorFlow runs without Keras."""
+
+
 class Sides:
     """
     Loads the sides of a job; each Keras is imported once, and a SavedModel that both sides are
@@ -123,12 +127,22 @@ class Sides:
     def library(self, family: str) -> Library:
         """Return the library of a family, in which the user's classes are registered."""
         if family not in self.libraries:
-            library = Library(family, self.job.get("backends", (TENSORFLOW,)))
+            library = self._new_library(family)
             library.register(self.job["custom_objects"], self.job["registered"], self.job["needed"])
             if self.job["trust"]:
                 library.trust()
             self.libraries[family] = library
         return self.libraries[family]
+
+    def _new_library(self, family: str) -> Library:
+        """Return the library of a family; for a model without layers, either one."""
+        try:
+            return Library(family, self.job.get("backends", (TENSORFLOW,)))
+        except Refused as refused:
+            ways = {self.job[name]["how"] for name in ("reference", "candidate")}
+            if refused.code != "no-tf-keras" or not ways <= _WITHOUT_LAYERS:
+                raise
+            return Library(KERAS3)
 
     @property
     def tf(self) -> Any:

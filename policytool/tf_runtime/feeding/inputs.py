@@ -79,6 +79,8 @@ def feed_signature(
     :raises Refused: as :func:`feed_model`.
     """
     inputs = signature_inputs(library, signature)
+    if options.get("like") is not None:
+        copy_names_and_dtypes(inputs.slots, options["like"])
     feeder = Feeder(library, inputs, options)
     counts = (
         [_smallest_table(signature, loaded), *FEW]
