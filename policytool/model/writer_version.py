@@ -182,9 +182,6 @@ class ConfigTraits:
     half_policies: bool = False
     """Whether a dtype is a policy that computes in float16, as a plain name or in a dict."""
 
-    bfloat16_policies: bool = False
-    """Whether a dtype is the policy ``bfloat16``, whose variables are also bfloat16."""
-
     references: set[tuple[str, str]] = field(default_factory=set)
     """Module and name of each class and function, including what op layers call."""
 
@@ -211,6 +208,18 @@ class ConfigTraits:
 
     missing_calls: bool = False
     """Whether a call uses the result of a call that a functional model does not have."""
+
+    flat_distribution: bool = False
+    """Whether a TimeDistributed in a layer is built for an input without time."""
+
+    outer_calls: bool = False
+    """Whether a call uses the result of a layer that its model does not have."""
+
+    shared_first: bool = False
+    """Whether a layer is shared with a nested model, and listed before it."""
+
+    shared_last: set[str] = field(default_factory=set)
+    """The classes of layers that are shared with a nested model, and listed after it."""
 
     causal_calls: bool = False
     """Whether a call has the argument ``use_causal_mask``."""
@@ -457,9 +466,18 @@ def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
         if isinstance(first, dict) and "trainable" in inner:
             traits.bare_nested |= "module" not in first
             traits.activation_layers |= key == "activation"
+            traits.flat_distribution |= _is_built_flat(first)
             traits.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(
                 inner.get("axis"), list
             )
+
+
+def _is_built_flat(layer: Mapping[str, Json]) -> bool:
+    """Return whether a nested TimeDistributed stores the input shape of the layer in it."""
+    built = layer.get("build_config")
+    shape = built.get("input_shape") if isinstance(built, dict) else None
+    is_distributed = keras_objects.class_of(layer) == "TimeDistributed"
+    return is_distributed and isinstance(shape, list) and len(shape) < _DISTRIBUTED_RANK
 
 
 def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
@@ -501,6 +519,10 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.later_calls |= inbound_nodes.has_later_calls(config)
     traits.missing_calls |= inbound_nodes.has_missing_calls(config)
     traits.late_outputs |= inbound_nodes.has_late_outputs(config)
+    traits.outer_calls |= inbound_nodes.refers_outside(config)
+    for entry, is_last in inbound_nodes.shared_with_nested(config):
+        traits.shared_first |= not is_last
+        traits.shared_last |= {str(keras_objects.class_of(entry))} if is_last else set()
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
     traits.flat_outputs |= outputs
@@ -522,7 +544,6 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
             else "name"
         )
         traits.half_policies |= dtype in _HALVES
-        traits.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):
         traits.unknown_policies.update(generations.unknown_parts(dtype))
         traits.quantization_modes.update(generations.quantization_modes(dtype))
@@ -533,7 +554,10 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
         if isinstance(config, dict):
             traits.policy_keys.update(f"{class_name}.{key}" for key in config)
             traits.half_policies |= text_at(config, "name") in _HALVES
-            traits.bfloat16_policies |= config.get("name") == "bfloat16"
+
+
+_DISTRIBUTED_RANK: Final = 3
+"""The smallest rank of the input of a TimeDistributed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
