@@ -57,6 +57,12 @@ A load that takes more than 20 s of processor time is recorded as one that never
 as a failure.
 """
 
+_FIRST: Final = """\
+The claims of the newest campaigns when they were compared for the first time. Their files also have
+layers with masks, cells, seeds, equations and feature columns, layers that models three deep share,
+and custom layers.
+"""
+
 _BETWEEN: Final = """
 ## Releases between the measured releases
 
@@ -82,6 +88,7 @@ def verdicts_page() -> str:
         ("loaded in", "loaders"),
     ):
         lines += [*_table(heading, record[key]), ""]
+    lines += ["## Before corrections", "", _FIRST, *_campaigns(record), ""]
     lines += ["## Contradictions", "", *_contradictions(record), "", "## Unknown", ""]
     lines += [row(("reason", "claims")), row("---" for _ in range(2))]
     reasons = sorted(record["unknown"].items(), key=lambda item: (-item[1], item[0]))
@@ -101,6 +108,13 @@ def _table(heading: str, rows: dict[str, dict[str, int]]) -> Iterator[str]:
         is_between = heading == "loaded in" and name not in LOADERS
         counts = (str(rows[name][word]) for word in ("files", *_COUNTS))
         yield row((words + "*" * is_between, *counts))
+
+
+def _campaigns(record: dict[str, Any]) -> Iterator[str]:
+    yield row(("seeds", "files", *_COUNTS))
+    yield row("---" for _ in range(2 + len(_COUNTS)))
+    for counts in record["campaigns"]:
+        yield row((counts["campaign"], *(str(counts[word]) for word in ("files", *_COUNTS))))
 
 
 def _contradictions(record: dict[str, Any]) -> Iterator[str]:

@@ -88,6 +88,9 @@ class ConfigTraits:
     operation_axes: set[tuple[str, str]] = field(default_factory=set)
     """Class name and axis, as JSON, of each operation that has an axis."""
 
+    other_channels: bool = False
+    """Whether a convolution has another number of input channels than its kernel."""
+
     exceeded_axes: bool = False
     """Whether an operation has an axis that its tensor does not have."""
 
@@ -351,6 +354,7 @@ def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: Con
     class_name = str(keras_objects.class_of(entry))
     traits.operation_uses.update(keras_operations.uses(entry))
     traits.exceeded_axes |= keras_operations.exceeds_axes(entry)
+    traits.other_channels |= keras_operations.mismatches_channels(entry)
     if config.get("axis") is not None:
         traits.operation_axes.add((class_name, json.dumps(config["axis"])))
     for function in keras_operations.functions(entry):

@@ -688,6 +688,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "an operation has an axis that its tensor does not have, which Keras 3.12 does not check",
         lambda evidence: evidence.traits.exceeded_axes,
     ),
+    _row(
+        Obstacle.KEY,
+        "json keras orbax",
+        "after keras3.12",
+        "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
+        "not check",
+        lambda evidence: evidence.traits.other_channels,
+    ),
     # layers of Keras 2 in older Keras 2
     _row(
         Obstacle.KEY,

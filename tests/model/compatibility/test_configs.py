@@ -860,3 +860,20 @@ def test_only_bfloat16_variables_are_unreadable_in_hdf5(
     verdict = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")["tf2.4"]
     reasons = [cause.reason for cause in verdict.causes if "in bfloat16" in cause.reason]
     assert bool(reasons) is fails
+
+
+@pytest.mark.parametrize(("channels", "fails"), [(3, False), (2, True)])
+def test_kernel_must_have_the_channels_of_its_input(
+    tmp_path: Path, channels: int, *, fails: bool
+) -> None:
+    """Keras 3.15 checks four convolutions in ``keras.ops``; Keras 3.12 and older do not."""
+    layer = {"class_name": "Conv", "config": {"name": "c", "data_format": "channels_last"}}
+    entry = _called({**layer, "module": "keras.src.ops.nn"}, ["x", 0, 0])
+    shape = {"shape": [None, 4, 3], "dtype": "float32", "keras_history": ["x", 0, 0]}
+    tensor = {"class_name": "__keras_tensor__", "config": shape}
+    kernel = {"class_name": "__numpy__", "config": {"value": [[[1.0]] * channels]}}
+    entry["inbound_nodes"] = [{"args": [tensor, kernel], "kwargs": {}}]
+    model = _functional("m", _input("x", 4, 3), entry, outputs=[["c", 0, 0]])
+    reasons = _json_reasons(model, tmp_path / "model.json")
+    found = {name for name, reason in reasons.items() if "number of input channels" in reason}
+    assert found == ({"keras3.15"} if fails else set())

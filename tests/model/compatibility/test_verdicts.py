@@ -102,6 +102,10 @@ CALLS: Final = (
         "restore the variables of the layer"
     ),
     (
+        "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
+        "not check"
+    ),
+    (
         "a functional model in a Sequential model returns a list, as releases before Keras 3.11 "
         "write it, which the next layer does not accept"
     ),
