@@ -229,6 +229,35 @@ def has_missing_calls(config: Mapping[str, Json]) -> bool:
     )
 
 
+def refers_outside(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether a call uses the result of a layer that is not in the model. Keras 2 writes such
+    calls for a layer that is shared with a model that is nested several times.
+    """
+    entries = _entries(config)
+    return bool(entries) and any(
+        layer not in entries and layer != CONSTANT
+        for entry in entries.values()
+        for layer, _ in tensors(entry.get("inbound_nodes"))
+    )
+
+
+def shared_with_nested(config: Mapping[str, Json]) -> Iterator[tuple[dict[str, Json], bool]]:
+    """
+    Yield the entries of layers that a model shares with a model nested in it, as archives of Keras
+    3 mark them, and whether the nested model is listed first.
+    """
+    nested: dict[Json, int] = {}
+    entries = list(_entries(config).values())
+    for number, entry in enumerate(entries):
+        for inner in _entries_below(entry):
+            nested.setdefault(inner.get(keras_objects.SHARED_ID), number)
+    for number, entry in enumerate(entries):
+        identity = entry.get(keras_objects.SHARED_ID)
+        if identity is not None and identity in nested:
+            yield entry, nested[identity] < number
+
+
 def has_late_outputs(config: Mapping[str, Json]) -> bool:
     """
     Return whether an output is a call of a functional model that the config counts from 1, as Keras
@@ -442,10 +471,15 @@ def _is_model(entry: Mapping[str, Json]) -> bool:
 
 def _below(entry: Mapping[str, Json]) -> Iterator[str]:
     """Yield the names of the layers of a nested model, and of those nested in it."""
+    yield from map(layer_name, _entries_below(entry))
+
+
+def _entries_below(entry: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
+    """Yield the entries of the layers of a nested model, and of those nested in it."""
     pending: list[Json] = [entry.get("config")] if _is_model(entry) else []
     while pending:
         for inner in keras_objects.layer_list(pending.pop()):
             if isinstance(inner, dict):
-                yield layer_name(inner)
+                yield inner
                 if _is_model(inner):
                     pending.append(inner.get("config"))

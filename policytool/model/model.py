@@ -215,6 +215,9 @@ class Cause(Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
     """The config keys that cause it."""
 
+    remedy: str = "save the model again, or copy the file again"
+    """What to do about a file whose variables no release restores."""
+
 
 class Outcome(StrEnum):
     """The result of loading a file, or a part of it, with a release."""

@@ -91,6 +91,9 @@ class ConfigTraits:
     operation_axes: set[tuple[str, str]] = field(default_factory=set)
     """Class name and axis, as JSON, of each operation that has an axis."""
 
+    other_channels: bool = False
+    """Whether a convolution has another number of input channels than its kernel."""
+
     exceeded_axes: bool = False
     """Whether an operation has an axis that its tensor does not have."""
 
@@ -185,9 +188,6 @@ class ConfigTraits:
     half_policies: bool = False
     """Whether a dtype is a policy that computes in float16, as a plain name or in a dict."""
 
-    bfloat16_policies: bool = False
-    """Whether a dtype is the policy ``bfloat16``, whose variables are also bfloat16."""
-
     references: set[tuple[str, str]] = field(default_factory=set)
     """Module and name of each class and function, including what op layers call."""
 
@@ -214,6 +214,18 @@ class ConfigTraits:
 
     missing_calls: bool = False
     """Whether a call uses the result of a call that a functional model does not have."""
+
+    flat_distribution: bool = False
+    """Whether a TimeDistributed in a layer is built for an input without time."""
+
+    outer_calls: bool = False
+    """Whether a call uses the result of a layer that its model does not have."""
+
+    shared_first: bool = False
+    """Whether a layer is shared with a nested model, and listed before it."""
+
+    shared_last: set[str] = field(default_factory=set)
+    """The classes of layers that are shared with a nested model, and listed after it."""
 
     causal_calls: bool = False
     """Whether a call has the argument ``use_causal_mask``."""
@@ -345,6 +357,7 @@ def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: Con
     class_name = str(keras_objects.class_of(entry))
     traits.operation_uses.update(keras_operations.uses(entry))
     traits.exceeded_axes |= keras_operations.exceeds_axes(entry)
+    traits.other_channels |= keras_operations.mismatches_channels(entry)
     if config.get("axis") is not None:
         traits.operation_axes.add((class_name, json.dumps(config["axis"])))
     for function in keras_operations.functions(entry):
@@ -460,9 +473,18 @@ def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
         if isinstance(first, dict) and "trainable" in inner:
             traits.bare_nested |= "module" not in first
             traits.activation_layers |= key == "activation"
+            traits.flat_distribution |= _is_built_flat(first)
             traits.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(
                 inner.get("axis"), list
             )
+
+
+def _is_built_flat(layer: Mapping[str, Json]) -> bool:
+    """Return whether a nested TimeDistributed stores the input shape of the layer in it."""
+    built = layer.get("build_config")
+    shape = built.get("input_shape") if isinstance(built, dict) else None
+    is_distributed = keras_objects.class_of(layer) == "TimeDistributed"
+    return is_distributed and isinstance(shape, list) and len(shape) < _DISTRIBUTED_RANK
 
 
 def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
@@ -504,6 +526,10 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.later_calls |= inbound_nodes.has_later_calls(config)
     traits.missing_calls |= inbound_nodes.has_missing_calls(config)
     traits.late_outputs |= inbound_nodes.has_late_outputs(config)
+    traits.outer_calls |= inbound_nodes.refers_outside(config)
+    for entry, is_last in inbound_nodes.shared_with_nested(config):
+        traits.shared_first |= not is_last
+        traits.shared_last |= {str(keras_objects.class_of(entry))} if is_last else set()
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
     traits.flat_outputs |= outputs
@@ -525,7 +551,6 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
             else "name"
         )
         traits.half_policies |= dtype in _HALVES
-        traits.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):
         traits.unknown_policies.update(generations.unknown_parts(dtype))
         traits.quantization_modes.update(generations.quantization_modes(dtype))
@@ -536,7 +561,10 @@ def _note_dtype(dtype: Json, traits: ConfigTraits) -> None:
         if isinstance(config, dict):
             traits.policy_keys.update(f"{class_name}.{key}" for key in config)
             traits.half_policies |= text_at(config, "name") in _HALVES
-            traits.bfloat16_policies |= config.get("name") == "bfloat16"
+
+
+_DISTRIBUTED_RANK: Final = 3
+"""The smallest rank of the input of a TimeDistributed."""
 
 
 class Mark(Struct, frozen=True, kw_only=True):

@@ -210,6 +210,10 @@ def functions(entry: Mapping[str, Json]) -> Iterator[str]:
             pending += value
 
 
+_CONVOLVED_RANK: Final = 3
+"""The smallest rank of the input and the kernel of a convolution."""
+
+
 def exceeds_axes(entry: Mapping[str, Json]) -> bool:
     """Return whether the axis of an operation is out of the range that later releases check."""
     bound = operation_facts(str(keras_objects.class_of(entry))).axis_bound
@@ -220,6 +224,36 @@ def exceeds_axes(entry: Mapping[str, Json]) -> bool:
     axes = [item for item in (axis if isinstance(axis, list) else [axis]) if type(item) is int]
     ranks = [len(shape) + bound for shape in _first_shapes(entry.get("inbound_nodes"))]
     return any(not -rank <= item < rank for item in axes for rank in ranks)
+
+
+def mismatches_channels(entry: Mapping[str, Json]) -> bool:
+    """Return whether the channels of an input differ from those of its kernel."""
+    axis = operation_facts(str(keras_objects.class_of(entry))).kernel_channels
+    nodes = entry.get("inbound_nodes")
+    if axis is None or not isinstance(nodes, list):
+        return False
+    channels = 1 if keras_objects.arguments_of(entry).get("data_format") == "channels_first" else -1
+    for node in nodes:
+        args = node.get("args") if isinstance(node, dict) else None
+        shapes = [_shape(value) for value in (args[:2] if isinstance(args, list) else ())]
+        if all(len(shape) >= _CONVOLVED_RANK for shape in shapes) and len(shapes) > 1:
+            sizes = {shapes[0][channels], shapes[1][axis]} - {None}
+            if len(sizes) > 1:
+                return True
+    return False
+
+
+def _shape(value: Json) -> Sequence[Json]:
+    """Return the shape of a tensor or array; empty for another value."""
+    shape = keras_objects.arguments_of(value).get("shape")
+    if isinstance(shape, list):
+        return shape
+    sizes: list[Json] = []
+    items = keras_objects.arguments_of(value).get("value")
+    while isinstance(items, list) and items:
+        sizes.append(len(items))
+        items = items[0]
+    return sizes
 
 
 def _first_shapes(nodes: Json) -> Iterator[Sequence[Json]]:

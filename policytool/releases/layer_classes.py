@@ -261,6 +261,7 @@ class OperationFacts(Struct, frozen=True, kw_only=True):
     axis_bound: int | None = None
     half_kernels: bool = True
     joins: Literal["axis", "new_axis"] | None = None
+    kernel_channels: int | None = None
     promotes: bool = True
     read_as_layer: bool = False
 

@@ -131,6 +131,12 @@ def class_slots(class_name: str) -> Mapping[tuple[tuple[str, ...], int | str], V
     }
 
 
+def has_variables(class_name: str) -> bool | None:
+    """Return whether layers of a class can have variables of their own; None if it is unknown."""
+    records = data.read("layer_variables")["classes"].get(class_name)
+    return None if records is None else any(record["slots"] for record in records)
+
+
 def may_lack_variables(class_name: str, release: str) -> bool:
     """Return whether layers of a class have no variables with some configs."""
     record = _record(class_name, _measured_release(release))

@@ -484,7 +484,7 @@ def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Fin
             path=cause.layers[0] if cause.layers else None,
             address=_cause_address(case, cause),
             detail=cause.reason,
-            advice=_COPY_AGAIN,
+            advice=cause.remedy,
         )
     yield from mismatched_variables.observation_findings(case, INCOMPLETE, advice=_COPY_AGAIN)
     reasons = {reason.partition(";")[0]: path for path, reason in case.damaged.items()}

@@ -213,10 +213,7 @@ def unloadable(verdicts: tuple[Verdict, ...]) -> Iterator[Refusal]:
     if cause is not None:
         yield Refusal(
             code=UNLOADABLE,
-            message=(
-                f"no release loads the file: {cause.reason}; save the model again, or copy the "
-                "file again"
-            ),
+            message=f"no release loads the file: {cause.reason}; {cause.remedy}",
             path=cause.layers[0] if cause.layers else None,
         )
 

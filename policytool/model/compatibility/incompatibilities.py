@@ -17,7 +17,7 @@ from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
-from policytool.releases import known_arguments
+from policytool.releases import known_arguments, layer_variables
 from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 
@@ -67,6 +67,20 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def dependency_steps(self) -> frozenset[int] | None:
         """See :func:`policytool.model.tree.storage.dependency_steps`."""
         return storage.dependency_steps(self.document)
+
+    @property
+    def shares_unrestored(self) -> bool:
+        """Whether a layer with variables is shared with a nested model that is listed before it."""
+        return any(layer_variables.has_variables(name) for name in self.traits.shared_last)
+
+    @property
+    def shares_measured(self) -> bool:
+        """Whether it was measured what releases do with the layers that models of it share."""
+        return (
+            self.document.format == "keras"
+            and self.is_written_in(_AFTER_COUNTS)
+            and (self.traits.shared_first or self.shares_unrestored)
+        )
 
     @property
     def is_keras3(self) -> bool:
@@ -182,6 +196,15 @@ _UNBUILDABLE_CODE: Final = (
     "an activation, initializer, regularizer or constraint is Python bytecode, which is not rebuilt"
 )
 _ALL_CONFIGS: Final = "h5 json yaml keras orbax"
+_AFTER_COUNTS: Final = "after keras3.0"
+"""The releases that do not count the calls in other models (:mod:`inbound_nodes`)."""
+
+_FAILING_ON_LISTS: Final = frozenset({"Flatten", "Reshape"})
+"""
+The layers that fail on a list of one tensor in archives and JSON of Keras 3. Ten other classes
+load (measured in Keras 3.0, 3.10, 3.11 and 3.15).
+"""
+
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -314,6 +337,32 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a layer that was shared with a nested model is stored as a copy, without the calls of the "
         "other model that its graph counts",
         lambda evidence: evidence.traits.missing_calls and evidence.is_keras3,
+    ),
+    # Measured in TF 2.12 and 2.15 and the newest tf_keras: KeyError
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 on",
+        "a call uses the result of a layer that its model does not have, which Keras 2 writes if "
+        "models three deep share the layer",
+        lambda evidence: evidence.traits.outer_calls,
+    ),
+    # Measured with files of Keras 3.3, 3.9 and 3.15 in Keras 3.0, 3.3, 3.6, 3.10, 3.12, 3.14, 3.15
+    _row(
+        Obstacle.GRAPH,
+        "keras",
+        "keras3.14 on",
+        "a layer is shared with a nested model, whose call of it Keras 3.14 and later take for the "
+        "call of the outer model",
+        lambda evidence: evidence.traits.shared_first and evidence.is_written_in(_AFTER_COUNTS),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 on",
+        "a layer is shared with a nested model that is listed before it, so that Keras does not "
+        "restore the variables of the layer",
+        lambda evidence: evidence.shares_unrestored and evidence.is_written_in(_AFTER_COUNTS),
     ),
     # 7 files of Keras 3.0, which Keras 3.3 to 3.15 load
     _row(
@@ -638,6 +687,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "an operation has an axis that its tensor does not have, which Keras 3.12 does not check",
         lambda evidence: evidence.traits.exceeded_axes,
     ),
+    _row(
+        Obstacle.KEY,
+        "json keras orbax",
+        "after keras3.12",
+        "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
+        "not check",
+        lambda evidence: evidence.traits.other_channels,
+    ),
     # layers of Keras 2 in older Keras 2
     _row(
         Obstacle.KEY,
@@ -758,6 +815,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "releases before Keras 3.11 write it",
         lambda evidence: evidence.traits.distributed_lists,
     ),
+    # Measured with six classes in two TimeDistributed in Keras 3.0, 3.6 and 3.15
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.0 on",
+        "a TimeDistributed in a TimeDistributed stores the input shape of the layer in it, as "
+        "tf_keras 2.21 writes it",
+        lambda evidence: evidence.traits.flat_distribution,
+    ),
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
@@ -797,6 +863,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ),
         lambda evidence: any(
             layer_facts(name).list_of_one == "fails" for name in evidence.traits.behind_models
+        ),
+    ),
+    # 3.10 loads it
+    _row(
+        Obstacle.MODEL,
+        "keras json orbax",
+        "keras3.0, keras3.11 on",
+        "a functional model in a Sequential model returns a list, as releases before Keras 3.11 "
+        "write it, which the next layer does not accept",
+        lambda evidence: (
+            evidence.is_keras3 and not _FAILING_ON_LISTS.isdisjoint(evidence.traits.behind_models)
         ),
     ),
     _row(
@@ -947,7 +1024,10 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "tf1.15 to tf2.4",
         ("a layer stores its variables in bfloat16, which these releases cannot read from HDF5"),
-        lambda evidence: evidence.traits.bfloat16_policies,
+        lambda evidence: any(
+            policy == "bfloat16" and layer_variables.has_variables(name) is not False
+            for name, policy in evidence.traits.layer_policies
+        ),
     ),
     _row(
         Obstacle.VARIABLES,

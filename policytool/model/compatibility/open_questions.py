@@ -239,7 +239,7 @@ def _shared_layers(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]
     Yield a doubt about layers that a model shares with a model nested in it. Files of Keras 3 store
     the identity of shared layers, or a copy for each model; others show only equal names.
     """
-    if not evidence.traits.nested_models:
+    if not evidence.traits.nested_models or evidence.shares_measured:
         return
     places = group_pairs(
         ((site.name, site.class_name), site)

@@ -16,7 +16,7 @@ By quantization mode, the number of variables that a layer has in addition to it
 in Keras 3.3, 3.6 and 3.15.
 """
 
-_CALIBRATED: Final = {"gptq": 3, "awq": 4}
+CALIBRATED: Final = {"gptq": 3, "awq": 4}
 """
 The same for modes that are calibrated. Keras 3.15 does not write the zero points to archives, but
 expects them, so that it fails to load its own archives, whether they were calibrated or not.
@@ -46,5 +46,5 @@ def added_count(mode: str, name: str) -> int | None:
     if not separator:
         return SCALES.get(mode)
     if mode != "int4":
-        return _CALIBRATED.get(mode)
+        return CALIBRATED.get(mode)
     return 1 if block_size == "-1" else 2 if name.startswith("reverse") else 3

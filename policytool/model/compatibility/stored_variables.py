@@ -34,7 +34,12 @@ from policytool.model.compatibility.expected_variables import (
     named_reason,
     path_reason,
 )
-from policytool.model.compatibility.quantized_kernels import SCALES, added_count, matrix_shape
+from policytool.model.compatibility.quantized_kernels import (
+    CALIBRATED,
+    SCALES,
+    added_count,
+    matrix_shape,
+)
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
@@ -46,7 +51,7 @@ from policytool.releases.layer_variables import (
     slots,
     variable_shape,
 )
-from policytool.releases.releases import KERAS2, family_of, is_since
+from policytool.releases.releases import KERAS2, family_of, is_since, releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -85,6 +90,10 @@ _EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
 _SCALED_AXIS: Final = {"Dense": ("kernel_scale", -1), "Embedding": ("embeddings_scale", 0)}
 """The scale that int8 adds to a class, and the axis of the kernel that the scale has."""
 
+_UNWRITTEN: Final = (
+    "Keras 3.15 does not write all variables of GPTQ and AWQ to archives, so that to save the "
+    "model again does not help"
+)
 _TOP_LEVEL: Final = "top_level_model_weights"
 _BEFORE_NAMES: Final = frozenset({"0", "1"})
 """The major versions of Keras whose HDF5 files later releases convert while they read them."""
@@ -130,8 +139,20 @@ class StoredVariables:
             *(record_number(name, loader) for name in self._classes),
         )
         if key not in self._causes:
-            self._causes[key] = _cause(list(_Comparison(stored=self, loader=loader).mismatches()))
+            cause = _cause(list(_Comparison(stored=self, loader=loader).mismatches()))
+            if cause is not None and self._lacks_zero_points:
+                cause = replace(cause, remedy=_UNWRITTEN)
+            self._causes[key] = cause
         return self._causes[key]
+
+    @property
+    def _lacks_zero_points(self) -> bool:
+        """Whether the writing release does not write all variables of GPTQ and AWQ to archives."""
+        return (
+            self.document.format == "keras"
+            and any(mode.partition("/")[0] in CALIBRATED for mode in self.traits.quantization_modes)
+            and {release.id for release in self.origins} <= releases_in("after keras3.12")
+        )
 
     @cached_property
     def _classes(self) -> Sequence[str]:

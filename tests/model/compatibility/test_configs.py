@@ -21,7 +21,7 @@ from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from policytool.model.model import Verdict
 
@@ -122,6 +122,28 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
         (
             "the axis of a BatchNormalization layer inside another layer is a list, which Keras "
             "3 supports only in top-level layers"
+        ),
+    ),
+    (
+        sequential(
+            FLOATS,
+            {
+                "class_name": "TimeDistributed",
+                "config": {
+                    "name": "b",
+                    "trainable": True,
+                    "layer": {
+                        "module": "keras.layers",
+                        "class_name": "TimeDistributed",
+                        "config": {"name": "c", "trainable": True, "layer": dense()},
+                        "build_config": {"input_shape": [None, 4]},
+                    },
+                },
+            },
+        ),
+        (
+            "a TimeDistributed in a TimeDistributed stores the input shape of the layer in it, as "
+            "tf_keras 2.21 writes it"
         ),
     ),
     (
@@ -757,6 +779,11 @@ def _entry(class_name: str, nodes: object, **config: object) -> Config:
             "tf2.9",
             "TF 2.9 does not build a convolution with groups under a mixed policy",
         ),
+        (
+            [_entry("ReLU", _reference("absent"))],
+            "tf2.15",
+            "a call uses the result of a layer that its model does not have",
+        ),
     ],
 )
 def test_calls_and_layers_that_one_release_does_not_support(
@@ -786,3 +813,67 @@ def test_output_of_a_nested_model_is_its_first_call(
     path.write_text(json.dumps({**model, "build_config": {}}), encoding="utf-8")
     causes = policytool.inspect(path).releases["keras3.0"].causes
     assert (reason in {cause.reason for cause in causes}) is fails
+
+
+@pytest.mark.parametrize(
+    ("is_first", "failing", "text"),
+    [
+        (True, {"keras3.15"}, "whose call of it Keras 3.14 and later take for the call"),
+        (False, KERAS3_LOADERS, "Keras does not restore the variables of the layer"),
+    ],
+)
+def test_layer_that_models_share_loads_in_the_measured_cases(
+    tmp_path: Path, failing: Collection[str], text: str, *, is_first: bool
+) -> None:
+    """Measured with 18 archives of Keras 3.3 and 3.9, and 9 of Keras 3.15."""
+    layer = {"class_name": "Dense", "config": {"name": "d", "units": 2}, "shared_object_id": 7}
+    inner = _functional("inner", _input("a", 2), _called(layer, ["a", 0, 0]), outputs=[["d", 0, 0]])
+    calls = [_called(layer, ["x" if is_first else "inner", 0, 0])]
+    calls.insert(is_first, _called(inner, ["d" if is_first else "x", 0, 0]))
+    model = _functional("m", _input("x", 2), *calls, outputs=[[calls[-1]["name"], 0, 0]])
+    verdicts = policytool.inspect(keras_zip(tmp_path / "m.keras", keras_members(model))).releases
+    found = {name for name in KERAS3_LOADERS if text in str(verdicts[name].causes)}
+    assert found == set(failing)
+    assert "shared between" not in str(verdicts["keras3.6"].doubts)
+
+
+@pytest.mark.parametrize(("class_name", "fails"), [("Flatten", True), ("Dense", False)])
+def test_list_of_one_tensor_fails_in_the_measured_classes(
+    tmp_path: Path, class_name: str, *, fails: bool
+) -> None:
+    """22 files of Keras 3.3 and 3.9: Keras 3.0, 3.11 and 3.15 fail, 3.3 and 3.10 load."""
+    inner = _functional("inner", _input("a", 2), outputs=[["a", 0, 0]])
+    last = {"class_name": class_name, "config": {"name": "b", "units": 2}}
+    model = sequential(_input("x", 2), inner, {**last, "module": "keras.layers"})
+    reasons = _json_reasons({**model, "module": "keras"}, tmp_path / "model.json")
+    text = "returns a list, as releases before Keras 3.11 write it"
+    found = {loader for loader, reason in reasons.items() if text in reason}
+    assert found == ({"keras3.0", "keras3.15"} if fails else set())
+
+
+@pytest.mark.parametrize(("class_name", "fails"), [("MaxPooling3D", False), ("Dense", True)])
+def test_only_bfloat16_variables_are_unreadable_in_hdf5(
+    tmp_path: Path, class_name: str, *, fails: bool
+) -> None:
+    """TF 2.4 loads a MaxPooling3D under bfloat16, and not a Dense."""
+    layer = {"class_name": class_name, "config": dense("b", "bfloat16")["config"]}
+    verdict = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")["tf2.4"]
+    reasons = [cause.reason for cause in verdict.causes if "in bfloat16" in cause.reason]
+    assert bool(reasons) is fails
+
+
+@pytest.mark.parametrize(("channels", "fails"), [(3, False), (2, True)])
+def test_kernel_must_have_the_channels_of_its_input(
+    tmp_path: Path, channels: int, *, fails: bool
+) -> None:
+    """Keras 3.15 checks four convolutions in ``keras.ops``; Keras 3.12 and older do not."""
+    layer = {"class_name": "Conv", "config": {"name": "c", "data_format": "channels_last"}}
+    entry = _called({**layer, "module": "keras.src.ops.nn"}, ["x", 0, 0])
+    shape = {"shape": [None, 4, 3], "dtype": "float32", "keras_history": ["x", 0, 0]}
+    tensor = {"class_name": "__keras_tensor__", "config": shape}
+    kernel = {"class_name": "__numpy__", "config": {"value": [[[1.0]] * channels]}}
+    entry["inbound_nodes"] = [{"args": [tensor, kernel], "kwargs": {}}]
+    model = _functional("m", _input("x", 4, 3), entry, outputs=[["c", 0, 0]])
+    reasons = _json_reasons(model, tmp_path / "model.json")
+    found = {name for name, reason in reasons.items() if "number of input channels" in reason}
+    assert found == ({"keras3.15"} if fails else set())

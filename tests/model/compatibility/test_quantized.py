@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from typing import TYPE_CHECKING, Final
 
 import h5py
@@ -243,6 +244,20 @@ def test_calibrated_modes_add_variables(tmp_path: Path, mode: str, count: int) -
         path = _archive(tmp_path, _layer(policy), {str(number): (2,) for number in range(stored)})
         reason = f"Dense dense_a has {count} variables, but {stored} are stored"
         assert _reason(path) == (None if stored == count else reason)
+
+
+@pytest.mark.parametrize(("version", "helps"), [("3.12.0", True), ("3.15.1", False)])
+def test_saving_a_calibrated_archive_again_does_not_help(
+    tmp_path: Path, version: str, *, helps: bool
+) -> None:
+    """Keras 3.15 never writes the zero points of GPTQ and AWQ to archives."""
+    policy = _policy("GPTQDTypePolicy", "gptq/4/2")
+    damaged = _archive(tmp_path, _layer(policy), {str(number): (2,) for number in range(4)})
+    with zipfile.ZipFile(damaged) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["metadata.json"] = json.dumps({"keras_version": version}).encode()
+    (cause,) = policytool.inspect(keras_zip(damaged, members)).releases["keras3.15"].causes
+    assert cause.remedy.startswith("save the model again") is helps
 
 
 def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:

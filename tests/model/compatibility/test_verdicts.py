@@ -89,6 +89,26 @@ CALLS: Final = (
     "the query of an attention layer has a mask, which Keras 3.6 cannot pass on",
     "an output is the output of a nested functional model, which Keras 3.0 does not find",
     "an attention layer is called with `use_causal_mask`, which needs TF 2.10 or later",
+    (
+        "a call uses the result of a layer that its model does not have, which Keras 2 writes if "
+        "models three deep share the layer"
+    ),
+    (
+        "a layer is shared with a nested model, whose call of it Keras 3.14 and later take for the "
+        "call of the outer model"
+    ),
+    (
+        "a layer is shared with a nested model that is listed before it, so that Keras does not "
+        "restore the variables of the layer"
+    ),
+    (
+        "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
+        "not check"
+    ),
+    (
+        "a functional model in a Sequential model returns a list, as releases before Keras 3.11 "
+        "write it, which the next layer does not accept"
+    ),
 )
 """Reasons that tests of configs and of quantized layers cover."""
 
