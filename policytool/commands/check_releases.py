@@ -5,9 +5,10 @@ those of a recorded run.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from policytool.commands import tensorflow
 from policytool.commands.check import check
