@@ -113,6 +113,27 @@ def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
     assert model.summary.parameters == 4
 
 
+def test_numbers_of_groups_count_layers_that_are_stored_elsewhere(tmp_path: Path) -> None:
+    """Keras 3.10 and 3.15 write the second Dense of the nested model to ``dense_1``."""
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        for name in ("layers/dense", "layers/sequential/layers/dense_1"):
+            file[f"{name}/vars/0"] = np.zeros((2, 2), dtype="float32")
+    shared = {**dense("enc"), "shared_object_id": 7}
+    nested = {
+        "class_name": "Sequential",
+        "config": {"name": "siamese", "trainable": True, "layers": [shared, dense("last")]},
+    }
+    members = {
+        "config.json": json.dumps(sequential(shared, nested)).encode(),
+        "metadata.json": b'{"keras_version": "3.10.0"}',
+        "model.weights.h5": weights.getvalue(),
+    }
+    result = layers(keras_zip(tmp_path / "m.keras", members))
+    owners = {name for name, layer in result.items() if layer.variables}
+    assert owners == {"mlp/enc", "mlp/siamese/enc", "mlp/siamese/last"}
+
+
 def test_layer_in_a_shared_model_is_found_by_each_path(tmp_path: Path) -> None:
     inner = {
         "class_name": "Sequential",

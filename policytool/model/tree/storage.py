@@ -27,7 +27,7 @@ from policytool.support.errors import LimitError
 from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document, Tensor
 
@@ -386,6 +386,7 @@ def _storage_paths(
     if named:
         return named
     stored = _stored_names(document)
+    elsewhere = _stored_elsewhere(sites)
     index_by_path: dict[tuple[str, ...], int] = {}
     pending: list[tuple[int, tuple[str, ...]]] = [(0, ())] if sites else []
     while pending:
@@ -404,8 +405,22 @@ def _storage_paths(
                 listed[LAYERS][snake_case(site.class_name)].append(child)
         for attribute, by_class in listed.items():
             for container in _CONTAINERS if attribute == LAYERS else (attribute,):
-                pending += _members((*path, container), by_class, stored)
+                pending += _members(
+                    (*path, container), by_class, stored, elsewhere[sites[index].names]
+                )
     return index_by_path
+
+
+def _stored_elsewhere(sites: Iterable[Site]) -> dict[tuple[str, ...], set[str]]:
+    """
+    Return the classes of shared layers that each model lists, but whose variables another model
+    stores: Keras counts them in the names of groups.
+    """
+    classes: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for site in sites:
+        for names in site.also_at:
+            classes[names[:-1]].add(snake_case(site.class_name))
+    return classes
 
 
 def _stored_names(document: Document) -> dict[tuple[str, ...], set[str]]:
@@ -444,10 +459,13 @@ def _members(
     container: tuple[str, ...],
     listed: Mapping[str, list[int]],
     stored: Mapping[tuple[str, ...], set[str]],
+    elsewhere: Container[str],
 ) -> list[tuple[int, tuple[str, ...]]]:
     """
     Return the members of a container with their stored groups, which match by class and by the
     number within the class.
+
+    :param elsewhere: the classes that also have members whose groups are in another container
     """
     groups: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in stored.get(container, ()):
@@ -460,9 +478,9 @@ def _members(
     pairs: list[tuple[int, tuple[str, ...]]] = []
     for base, members in listed.items():
         numbers = dict(sorted(groups.get(base, ())))
-        if container[-1] == DEPENDENCIES and len(numbers) == len(
-            members
-        ):  # 2.12 and 2.13 count a layer with weights twice
+        # TF 2.12 and 2.13 count a layer with weights twice
+        are_spaced = container[-1] == DEPENDENCIES or base in elsewhere
+        if are_spaced and len(numbers) == len(members):
             pairs += [
                 (member, (*container, name))
                 for member, name in zip(members, numbers.values(), strict=True)
