@@ -79,7 +79,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return (
             self.document.format == "keras"
             and self.is_written_in(_AFTER_COUNTS)
-            and (self.traits.shared_first or self.shares_unrestored)
+            and (self.traits.shared_first or bool(self.traits.shared_last))
         )
 
     @property

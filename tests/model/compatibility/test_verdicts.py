@@ -98,10 +98,6 @@ CALLS: Final = (
         "call of the outer model"
     ),
     (
-        "a layer is shared with a nested model that is listed before it, so that Keras does not "
-        "restore the variables of the layer"
-    ),
-    (
         "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
         "not check"
     ),
