@@ -37,7 +37,7 @@ _RANGE = ".."
 
 def release_range(python: str | None) -> tuple[str, ...]:
     """
-    Return the releases of a range such as ``keras3.3..keras3.15``, oldest first; empty if a value
+    Return the releases of a range such as ``keras3.3..keras3.10``, oldest first; empty if a value
     of ``--python`` is no range.
 
     :raises UsageError: for a release without an environment, and for a range without two releases
@@ -51,7 +51,7 @@ def release_range(python: str | None) -> tuple[str, ...]:
     if None in ends or family_of(ends[0] or "") != family_of(ends[1] or ""):
         raise UsageError(
             f"--python {python}: a range has two releases of one library, such as "
-            "keras3.3..keras3.15"
+            "keras3.3..keras3.10"
         )
     start, end = (known.index(name) for name in ends if name is not None)
     names = tuple(

@@ -42,8 +42,7 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
     against: Annotated[
         StrPath | None,
         Option(
-            "Compare MODEL with the recorded run in FILE. With --python keras3.3..keras3.15, find "
-            "the first release of this range whose predictions differ.",
+            "Compare MODEL with the recorded run in FILE.",
             Group.MEASUREMENT,
             essential=True,
             kind=Kind.FILE,

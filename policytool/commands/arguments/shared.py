@@ -127,7 +127,8 @@ class TensorFlowArguments(ProcessArguments):
         str | None,
         Option(
             "Python interpreter with TensorFlow, a release such as tf2.15, which uv then installs, "
-            "or auto for the release that fits the model.",
+            "or auto for the release that fits the model. With check --against, also a range such "
+            "as keras3.3..keras3.10.",
             Group.TENSORFLOW,
             metavar="PYTHON",
             has_variable=True,
