@@ -67,7 +67,7 @@ demo: $(VENV)/.user  ## Set up without TensorFlow, then inspect, audit and migra
 	$(BIN)/policytool audit $(FIXTURE) --target keras3 --fail-on never
 	mkdir -p build/demo
 	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --existing replace
-	$(BIN)/policytool migrate $(FIXTURE) --to mixed_bfloat16 --preview || test $$? -eq 1
+	$(BIN)/policytool migrate fixtures/tf2.15/rnn.h5 --to mixed_bfloat16 --preview || test $$? -eq 1
 
 quick: $(VENV)/.dev  ## Set up and run the fastest tests (less than a minute)
 	$(PYTEST) -m '$(QUICK)'
