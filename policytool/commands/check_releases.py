@@ -6,7 +6,7 @@ those of a recorded run.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check
 
-_RANGE = ".."
+_RANGE: Final = ".."
 
 
 def release_range(python: str | None) -> tuple[str, ...]:
@@ -143,14 +143,15 @@ def first_differing_check(
     names, tried = [*releases], [releases[0]]
     differing = check_in(names[0])
     if not differing.is_equal:
-        return _with_note(differing, f"{release_name(names[0])}, the first release of the range")
+        text = f"{release_name(names[0])}, the first release of the range, makes other predictions"
+        return _with_notes(differing, text)
     differing = check_in(names[-1])
     tried.append(names[-1])
     if differing.is_equal:
         text = (
             f"{release_name(names[0])} and {release_name(names[-1])} make the recorded predictions"
         )
-        return replace(differing, notes=(*differing.notes, _note(text)))
+        return _with_notes(differing, text)
     equal, end, skipped = 0, len(names) - 1, []
     while end - equal > 1:
         place = _next_place(names, equal, end, changing)
@@ -172,7 +173,7 @@ def first_differing_check(
     )
     notes = [f"not compared: {', '.join(skipped)}"] if skipped else []
     notes.append(f"releases that ran: {', '.join(map(release_name, tried))}")
-    return replace(differing, notes=(*differing.notes, *map(_note, (text, *notes))))
+    return _with_notes(differing, text, *notes)
 
 
 def _next_place(names: Sequence[str], equal: int, end: int, changing: Collection[str]) -> int:
@@ -191,9 +192,6 @@ def _next_place(names: Sequence[str], equal: int, end: int, changing: Collection
     return min(beside or {middle}, key=lambda place: (abs(place - middle), place))
 
 
-def _with_note(check: Check, name: str) -> Check:
-    return replace(check, notes=(*check.notes, _note(f"{name}, makes other predictions")))
-
-
-def _note(message: str) -> CheckNote:
-    return CheckNote(code="releases", message=message)
+def _with_notes(check: Check, *messages: str) -> Check:
+    notes = [CheckNote(code="releases", message=message) for message in messages]
+    return replace(check, notes=(*check.notes, *notes))

@@ -46,14 +46,12 @@ from policytool.reports.tuning._verdict import (
 from policytool.reports.words import failure_facts, figure, many, share, upward
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from policytool.commands.migrate import Migration
-    from policytool.numerics.tuning.results import CurvePoint, Trial, TunedLayer, Tuning
+    from policytool.numerics.tuning.results import CurvePoint, Trial, Tuning
     from policytool.reports.layout import View
     from policytool.reports.tuning._verdict import Tunings
-
-    Field = tuple[Column, Callable[[TunedLayer], Cell]]
 
 _ROWS: Final = 10
 _LEAST: Final = 2
