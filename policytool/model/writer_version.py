@@ -483,7 +483,7 @@ def _is_built_flat(layer: Mapping[str, Json]) -> bool:
     """Return whether a nested TimeDistributed stores the input shape of the layer in it."""
     built = layer.get("build_config")
     shape = built.get("input_shape") if isinstance(built, dict) else None
-    is_distributed = keras_objects.class_of(layer) == "TimeDistributed"
+    is_distributed = layer_facts(str(keras_objects.class_of(layer))).wraps == "steps"
     return is_distributed and isinstance(shape, list) and len(shape) < _DISTRIBUTED_RANK
 
 
