@@ -53,7 +53,7 @@ ORDER: Final = (
 )
 """The packages from the top down: each imports only from lines below its own."""
 
-CHILD: Final = "tf_runtime"
+CHILD: Final = "runtime"
 """
 What runs in a process of its own, under another name and possibly another Python: it may import
 TensorFlow, it imports its own modules relatively, and nothing here imports it.

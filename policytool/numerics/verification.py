@@ -3,7 +3,7 @@ Whether ``migrate --target`` can verify a conversion by default. This depends on
 the interpreters and on the size of the model.
 
 TensorFlow is not imported for this. If this interpreter has no TensorFlow, importlib finds out;
-otherwise, the interpreter runs ``tf_runtime/__main__.py installed``, once per call.
+otherwise, the interpreter runs ``runtime/__main__.py installed``, once per call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Runs jobs in a child process that has TensorFlow. Jobs and answers are lines of JSON.
 
-The child runs ``policytool/tf_runtime`` under an interpreter that the user selects, in an empty
+The child runs ``policytool/runtime`` under an interpreter that the user selects, in an empty
 directory, with only the environment variables that TensorFlow needs. It starts with the first job
 and also runs the next ones; after a crash, the next job starts a new child. The child ends when
 this process ends, even if this process is killed.
@@ -114,7 +114,7 @@ def gibibytes_text(count: int) -> str:
     return f"{count / GIBIBYTE:.1f} GiB"
 
 
-RUNTIME: Final = Path(__file__).parents[1] / "tf_runtime" / "__main__.py"
+RUNTIME: Final = Path(__file__).parents[1] / "runtime" / "__main__.py"
 
 TENSORFLOW: Final = "tensorflow"
 INSTALL: Final = "pip install 'policytool[check]'"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 PACKAGE: Final = "policytool_bench_runtime"
-RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "tf_runtime"
+RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "runtime"
 REPEATS: Final = 5
 BATCH: Final = 8
 

@@ -24,11 +24,11 @@ from typing import Any, Final
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "policytool"))
-library_of: Any = import_module("tf_runtime.library")
-backward: Any = import_module("tf_runtime.gradients.backward")
-training_step: Any = import_module("tf_runtime.gradients.training_step")
-losses: Any = import_module("tf_runtime.gradients.losses")
-seeded: Any = import_module("tf_runtime.feeding.recipes")
+library_of: Any = import_module("runtime.library")
+backward: Any = import_module("runtime.gradients.backward")
+training_step: Any = import_module("runtime.gradients.training_step")
+losses: Any = import_module("runtime.gradients.losses")
+seeded: Any = import_module("runtime.feeding.recipes")
 
 BATCHES: Final = 2
 SIZE: Final = 8

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "tf_runtime"
+RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "runtime"
 LIMIT: Final = 1500
 """Rows of a square matrix whose product takes a good part of a second."""
 

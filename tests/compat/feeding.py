@@ -30,13 +30,13 @@ RELEASES: Final = {"keras2": "tf_keras2.21", "keras3": "keras3.15"}
 def runtime() -> Any:
     """Return the child's own package, by the name that it has in a child."""
     spec = importlib.util.spec_from_file_location(
-        "runtime_main", ROOT / "policytool/tf_runtime/__main__.py"
+        "runtime_main", ROOT / "policytool/runtime/__main__.py"
     )
     assert spec is not None
     assert spec.loader is not None
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
-    main.import_package(str(ROOT / "policytool/tf_runtime"))
+    main.import_package(str(ROOT / "policytool/runtime"))
     return main
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from policytool.tf_runtime.engine.task_metrics import LibraryMetric
-from policytool.tf_runtime.library import Library, Refused
+from policytool.runtime.engine.task_metrics import LibraryMetric
+from policytool.runtime.library import Library, Refused
 
 SUFFIXES: Final = {"tf_keras": ".h5", "keras": ".keras"}
 FAMILIES: Final = {"tf_keras": "keras2", "keras": "keras3"}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "tf_runtime"
+RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "runtime"
 DTYPES: Final = {
     "float16": np.float16,
     "bfloat16": ml_dtypes.bfloat16,

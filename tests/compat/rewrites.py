@@ -3,7 +3,7 @@ Make SavedModels and hold their graphs against what mixed precision makes of the
 rewrites.py SCRATCH RESULTS [PATH ...]``.
 
 RESULTS gets ``{case: {policy: answer}}``, where a case is the name of a model that is made here, or
-a PATH, and an answer is what ``policytool.tf_runtime.graphs.graph_check`` returns, or
+a PATH, and an answer is what ``policytool.runtime.graphs.graph_check`` returns, or
 ``{"code": ..., "message": ...}`` for a refusal. ``oracle`` holds what NumPy and TensorFlow's own
 ops say.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 tf: Any = import_module("tensorflow")
 
-RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "tf_runtime"
+RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "runtime"
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 VALUE: Final = 10.0
 SIDE: Final = 128

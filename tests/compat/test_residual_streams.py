@@ -25,7 +25,7 @@ from policytool.reports import View
 from policytool.reports.checks import Checks, headline
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.reporter import json_reporter
-from policytool.tf_runtime.engine.measurements import EXPLAINED_ROWS, LAYER_ROWS
+from policytool.runtime.engine.measurements import EXPLAINED_ROWS, LAYER_ROWS
 from tests.compat.asking import run_module
 from tests.compat.residual_models import CLASSES, MANY, ROWS, STREAMS, SUFFIXES
 from tests.conftest import run

@@ -9,7 +9,7 @@ import policytool
 
 for found in pkgutil.walk_packages(policytool.__path__, "policytool."):
     if (
-        not found.name.startswith("policytool.tf_runtime")
+        not found.name.startswith("policytool.runtime")
         and not found.name.endswith("__main__")
         and not found.name.endswith("._worker")
     ):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PACKAGE: Final = "policytool"
-CHILDREN: Final = frozenset({"runtime", "tf_runtime"})
+CHILDREN: Final = frozenset({"runtime"})
 """What the package that runs in TensorFlow's process is called, before and after the move."""
 
 _Node = TypeVar("_Node", bound=ast.AST)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.numerics.check_results import checks as values
+from policytool.runtime import devices
+from policytool.runtime.library import Refused
 from policytool.support.text import codec
-from policytool.tf_runtime import devices
-from policytool.tf_runtime.library import Refused
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:

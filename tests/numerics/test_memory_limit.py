@@ -13,9 +13,9 @@ import pytest
 
 from policytool.numerics import workers
 from policytool.numerics.workers import MemoryLimit, limit_of
+from policytool.runtime.library import Refused, is_shortage
+from policytool.runtime.predict import memory_bounded
 from policytool.support.files import opening
-from policytool.tf_runtime.library import Refused, is_shortage
-from policytool.tf_runtime.predict import memory_bounded
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_job_allocates_at_most_its_limit() -> None:
     applies.
     """
     code = (
-        "from policytool.tf_runtime.predict import memory_bounded\n"
+        "from policytool.runtime.predict import memory_bounded\n"
         "from types import SimpleNamespace as N\n"
         "import resource\n"
         "none = lambda kind: []\n"

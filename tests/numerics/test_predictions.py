@@ -33,11 +33,11 @@ from policytool.reports.page import Fact
 from policytool.reports.plans import Migrations, facts
 from policytool.reports.plans.fields import REPORT
 from policytool.reports.reporter import json_reporter
+from policytool.runtime.feeding import given_arrays
+from policytool.runtime.feeding import inputs as fed
+from policytool.runtime.feeding.slots import Slot
+from policytool.runtime.library import Refused
 from policytool.support.errors import ModelFileError, WorkerError
-from policytool.tf_runtime.feeding import given_arrays
-from policytool.tf_runtime.feeding import inputs as fed
-from policytool.tf_runtime.feeding.slots import Slot
-from policytool.tf_runtime.library import Refused
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 

@@ -467,7 +467,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     import numpy as np
 
     from policytool.formats import casting
-    from policytool.tf_runtime import rebuilt_model
+    from policytool.runtime import rebuilt_model
 
     random = np.random.default_rng(1)
     values = np.ldexp(random.standard_normal(4000), random.integers(-30, 20, 4000))

@@ -14,7 +14,7 @@ import pytest
 import policytool
 from policytool.api import CheckCall
 from policytool.results.program_values import ProgramValues
-from policytool.tf_runtime.feeding.given_arrays import with_names
+from policytool.runtime.feeding.given_arrays import with_names
 from tests.conftest import MIXED_H5, MIXED_KERAS, run
 from tests.helpers.cases import for_each
 

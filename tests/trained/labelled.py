@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from policytool.tf_runtime.engine.task_metrics import Task
-from policytool.tf_runtime.library import KERAS2, KERAS3, Library
+from policytool.runtime.engine.task_metrics import Task
+from policytool.runtime.library import KERAS2, KERAS3, Library
 
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 BATCH: Final = 8

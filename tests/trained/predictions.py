@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from policytool.tf_runtime.feeding.reached_layers import last_activations
+from policytool.runtime.feeding.reached_layers import last_activations
 
 
 def feed(model: Any, rows: dict[str, Any]) -> Any:

@@ -26,8 +26,8 @@ from policytool.numerics.check_results.verdicts import Answer, OutputAnswer, wor
 from policytool.numerics.verdicts import safety
 from policytool.numerics.verdicts.output_kinds import losses_by_output
 from policytool.numerics.verdicts.task_metric import metric_from_json
+from policytool.runtime.engine.output_changes import OutputChanges
 from policytool.support.text import codec
-from policytool.tf_runtime.engine.output_changes import OutputChanges
 from tests.trained import truth
 from tests.trained.pairs import POLICIES
 

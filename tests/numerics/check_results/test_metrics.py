@@ -18,8 +18,8 @@ from policytool.numerics.check_results.metrics import (
     TensorReductions,
     metrics,
 )
+from policytool.runtime.engine import tensor_errors
 from policytool.support.text import codec
-from policytool.tf_runtime.engine import tensor_errors
 
 FLOATS: Final = st.lists(
     st.tuples(

@@ -18,8 +18,8 @@ from policytool.numerics.check_results.gradients import GradientReductions
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.tf_runtime.gradients import backward
-from policytool.tf_runtime.gradients.training_step import FIELDS
+from policytool.runtime.gradients import backward
+from policytool.runtime.gradients.training_step import FIELDS
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from policytool.numerics.verdicts.output_kinds import (
     parse_output_kinds,
     possible_readings,
 )
+from policytool.runtime.engine.output_changes import OutputChanges
 from policytool.support.errors import UsageError
 from policytool.support.text import codec
-from policytool.tf_runtime.engine.output_changes import OutputChanges
 
 
 def changes(one: Any, other: Any) -> metrics.OutputChanges:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = Path(policytool.__file__).parent
 
-CHILD: Final = "tf_runtime"
+CHILD: Final = "runtime"
 """
 What runs in a process of its own, and compares the files that it loads with those that its parent
 has read.

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding.reached_layers import (
+from policytool.runtime.feeding.reached_layers import (
     CHANGED,
     WHOLE,
     ReachedLayer,
     input_statistics,
 )
-from policytool.tf_runtime.feeding.slots import (
+from policytool.runtime.feeding.slots import (
     MOST_ELEMENTS,
     Slot,
     elements_after,

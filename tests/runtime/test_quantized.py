@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.engine import sides
+from policytool.runtime.engine import sides
 
 
 class Layer:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from policytool.numerics.check_results import metrics
+from policytool.runtime.engine.output_changes import OutputChanges
 from policytool.support.text import codec
-from policytool.tf_runtime.engine.output_changes import OutputChanges
 
 
 def changes(reference: Any, candidate: Any, batch: int = 7) -> metrics.OutputChanges:

@@ -1,12 +1,12 @@
 """
-``python .../tf_runtime/__main__.py EVENTS [MEMORY]``: do the jobs that come on stdin, one JSON line
+``python .../runtime/__main__.py EVENTS [MEMORY]``: do the jobs that come on stdin, one JSON line
 each, one after the other.
 
 Each event goes to the file descriptor EVENTS as one JSON line: ``step`` while a job runs, then its
 ``result`` or its ``error``. The end of stdin ends the process at once, whatever it is doing:
 whoever gave the jobs is gone. MEMORY is how many bytes the process may have.
 
-``python .../tf_runtime/__main__.py installed`` prints the release of each backend and of each Keras
+``python .../runtime/__main__.py installed`` prints the release of each backend and of each Keras
 that this interpreter can import, as one JSON object. A module is looked for and not imported, so
 that the answer takes milliseconds. A release is null if the environment does not record it.
 """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policytool.tf_runtime import library
+from policytool.runtime import library
 
 LOSS = {"class_name": "Huber", "config": {"delta": 2.0}}
 TUPLE = {"class_name": "__tuple__", "items": [1, 2]}

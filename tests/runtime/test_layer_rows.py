@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.engine.measurements import EXPLAINED_ROWS, LAYER_ROWS, LayerRows
+from policytool.runtime.engine.measurements import EXPLAINED_ROWS, LAYER_ROWS, LayerRows
 
 
 class Spec:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding.batches import PADDING_WAYS, Feeder
-from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
-from policytool.tf_runtime.feeding.recipes import Recipe, recipe
-from policytool.tf_runtime.feeding.slots import Slot
+from policytool.runtime.feeding.batches import PADDING_WAYS, Feeder
+from policytool.runtime.feeding.reached_layers import CHANGED, PART, WHOLE, ReachedLayer
+from policytool.runtime.feeding.recipes import Recipe, recipe
+from policytool.runtime.feeding.slots import Slot
 from tests.helpers.fake_layers import layer
 
 LENGTH = 8

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.engine.measurements import measure_extremes
-from policytool.tf_runtime.engine.tensor_errors import FIELDS
-from policytool.tf_runtime.feeding.batches import (
+from policytool.runtime.engine.measurements import measure_extremes
+from policytool.runtime.engine.tensor_errors import FIELDS
+from policytool.runtime.feeding.batches import (
     CONSTANT,
     EDGES,
     KINDS,
@@ -18,9 +18,9 @@ from policytool.tf_runtime.feeding.batches import (
     Feeder,
     extreme_values,
 )
-from policytool.tf_runtime.feeding.reached_layers import WHOLE, ReachedLayer
-from policytool.tf_runtime.feeding.recipes import SPREAD, Recipe, recipe
-from policytool.tf_runtime.feeding.slots import Slot
+from policytool.runtime.feeding.reached_layers import WHOLE, ReachedLayer
+from policytool.runtime.feeding.recipes import SPREAD, Recipe, recipe
+from policytool.runtime.feeding.slots import Slot
 from tests.helpers.fake_layers import layer
 
 

@@ -9,13 +9,13 @@ from typing import Final
 import pytest
 
 import policytool
-from policytool.tf_runtime.__main__ import JOBS
+from policytool.runtime.__main__ import JOBS
 from tests.helpers.paths import ROOT
 
-RUNTIME: Final = Path(policytool.__file__).parent / "tf_runtime"
+RUNTIME: Final = Path(policytool.__file__).parent / "runtime"
 
 NAMED: Final = re.compile(
-    r"(?:\bruntime\(|import_module\(f?)\"(?:(?:policytool_runtime|tf_runtime|\{PACKAGE\})\.)?"
+    r"(?:\bruntime\(|import_module\(f?)\"(?:(?:policytool_runtime|runtime|\{PACKAGE\})\.)?"
     r"((?:devices|engine|feeding|gradients|graphs)\.\w+|devices|op_placement|library|model_calls)\""
 )
 """How scripts that run under the interpreter with TensorFlow name them."""

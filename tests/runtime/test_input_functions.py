@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding.batches import Feeder
-from policytool.tf_runtime.feeding.recipes import Recipe
-from policytool.tf_runtime.feeding.slots import Slot
-from policytool.tf_runtime.library import Refused
+from policytool.runtime.feeding.batches import Feeder
+from policytool.runtime.feeding.recipes import Recipe
+from policytool.runtime.feeding.slots import Slot
+from policytool.runtime.library import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.tf_runtime.engine import overflow_probe
-from policytool.tf_runtime.engine.overflow_probe import (
+from policytool.runtime.engine import overflow_probe
+from policytool.runtime.engine.overflow_probe import (
     CLOSE,
     LEAST,
     MOST,
@@ -22,7 +22,7 @@ from policytool.tf_runtime.engine.overflow_probe import (
     most_factor,
     smallest_factor,
 )
-from policytool.tf_runtime.engine.tensor_errors import FIELDS
+from policytool.runtime.engine.tensor_errors import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from policytool.tf_runtime import predict
-from policytool.tf_runtime.library import Refused
+from policytool.runtime import predict
+from policytool.runtime.library import Refused
 
 
 def signature(*specs: str) -> Any:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.tf_runtime.engine import task_metrics
-from policytool.tf_runtime.engine.task_metrics import Task
-from policytool.tf_runtime.feeding import given_arrays
-from policytool.tf_runtime.library import Refused
+from policytool.runtime.engine import task_metrics
+from policytool.runtime.engine.task_metrics import Task
+from policytool.runtime.feeding import given_arrays
+from policytool.runtime.library import Refused
 
 if TYPE_CHECKING:
     from pathlib import Path

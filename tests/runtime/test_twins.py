@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from policytool.tf_runtime.engine.layer_hooks import layer_paths_by_id
+from policytool.runtime.engine.layer_hooks import layer_paths_by_id
 
 
 def layer(class_name: str, name: str, *inner: Any) -> Any:

@@ -16,11 +16,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from policytool.runtime.feeding import given_arrays
+from policytool.runtime.feeding.recipes import Recipe
+from policytool.runtime.feeding.slots import Slot
+from policytool.runtime.library import Refused
 from policytool.support.files import atomic
-from policytool.tf_runtime.feeding import given_arrays
-from policytool.tf_runtime.feeding.recipes import Recipe
-from policytool.tf_runtime.feeding.slots import Slot
-from policytool.tf_runtime.library import Refused
 from tests.helpers.paths import ROOT
 
 VALUES: Slot = Slot("values", [None, 3], "float32")
@@ -110,7 +110,7 @@ def test_a_killed_write_leaves_a_draft_that_the_next_run_removes(tmp_path: Path)
     path.write_bytes(b"before")
     script = (
         "import os, signal, sys, numpy\n"
-        "from policytool.tf_runtime.feeding import given_arrays\n"
+        "from policytool.runtime.feeding import given_arrays\n"
         "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "given_arrays.write_arrays(sys.argv[1], {'values': numpy.zeros(3)})\n"
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from policytool.tf_runtime.library import sentence
+from policytool.runtime.library import sentence
 
 NO_INDEX: Final = "indices[0] = 5 is not in [0, 3)"
 NO_MATCH: Final = (

@@ -1,1 +1,0 @@
-"""Tests of :mod:`policytool.tf_runtime`."""
