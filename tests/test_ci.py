@@ -24,7 +24,7 @@ from policytool.cli.help_pages import EXAMPLES
 from policytool.cli.main import cli
 from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
@@ -670,6 +670,70 @@ def test_commands_of_the_page_run(command: str, models: Path) -> None:
     )
     assert done.returncode in {0, 1}, done.stderr
     assert done.stdout
+
+
+def scripts(section: str) -> str:
+    """Return the shell script in a section of the page of recipes."""
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    language, code = re.findall(r"```(yaml|bash)\n(.*?)```", text, re.DOTALL)[0]
+    if language == "bash":
+        return str(code)
+    return next(
+        step["run"]
+        for step in yaml.safe_load(code)["jobs"]["changes"]["steps"]
+        if "policytool diff" in step.get("run", "")
+    )
+
+
+def run_script(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of the page as GitHub does, with this policytool."""
+    command = f'policytool() {{ "{sys.executable}" -m policytool "$@"; }}\n{script}'
+    return subprocess.run(
+        ["bash", "-e", "-c", command],
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_script_of_the_page_forbids_a_policy(tmp_path: Path) -> None:
+    """It fails for a policy, and for a model that cannot be read."""
+    models = tmp_path / "models"
+    models.mkdir()
+    shutil.copy(FIXTURES / "tf2.15/rnn.h5", models)
+    assert run_script(scripts("Forbid a policy"), tmp_path).returncode == 0
+    shutil.copy(FIXTURES / "tf2.15/global_float16.h5", models)
+    assert run_script(scripts("Forbid a policy"), tmp_path).returncode == 1
+    (models / "global_float16.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    assert run_script(scripts("Forbid a policy"), tmp_path).returncode == 3
+
+
+def test_the_script_of_the_page_compares_with_the_base_branch(tmp_path: Path) -> None:
+    """It has the changed model of a pull request, and nothing of the others."""
+    work = tmp_path / "work"
+    work.mkdir()
+    for model in ("rnn.h5", "activation_layer.h5"):
+        shutil.copy(FIXTURES / "tf2.15" / model, work)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "Add models"]):
+        subprocess.run([*git, *arguments], cwd=work, check=True)
+    subprocess.run([*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=work, check=True)
+    run_process("migrate", "rnn.h5", "--to", "mixed_bfloat16", "--in-place", cwd=work)
+    subprocess.run([*git, "commit", "-qam", "Change a policy"], cwd=work, check=True)
+    done = run_script(
+        scripts("Changes of a pull request"),
+        work,
+        GITHUB_BASE_REF="main",
+        RUNNER_TEMP=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    changes = (work / "changes.md").read_text(encoding="utf-8")
+    assert "| `net/lstm` | policy | float32 | `mixed_bfloat16` |" in changes
+    assert "activation_layer" not in changes
 
 
 def test_the_page_names_options_that_exist() -> None:
