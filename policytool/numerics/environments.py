@@ -234,7 +234,7 @@ def _make(
     python_words = "" if has_python else f" and Python {environment.python}"
     report("")
     note(
-        f"{name} is installed with uv in {directory}: up to {_amount(environment.download)} of "
+        f"installing {name} with uv in {directory}: up to {_amount(environment.download)} of "
         f"downloads{python_words}, and {_amount(environment.installed)} on disk"
     )
     start = time.monotonic()

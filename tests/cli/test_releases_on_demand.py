@@ -74,7 +74,7 @@ def test_each_side_runs_in_a_release(python: str, expected: list[str], uv: FakeU
     assert "verified: tf_keras 2.21.0 and Keras 3.15.1" in " ".join(ended.out.split())
     assert uv.environments == expected
     for release in expected:
-        assert f"{release_name(release)} is installed with uv in {cache_directory()}" in ended.err
+        assert f"Installing {release_name(release)} with uv in {cache_directory()}" in ended.err
     assert ended.err.count("MiB of downloads, and") == len(expected)
     assert (again := convert("--verify", *options)).code == 0
     assert (uv.environments, again.err) == (expected, "")

@@ -111,6 +111,7 @@ EXAMPLES: Final = {
     "loss-scale-optimizer": h5("tf2.0/adam_autowrap_mf16.h5", "Keras 3"),
     "loss-scale-multiplier": h5("tf2.3/exp_mf16_dynamic_custom.h5", "loss scale"),
     "optimizer-argument": h5("tf2.15/adam_autowrap_mf16.h5"),
+    "optimizer-argument-keras-3": h5("keras2.2.4/default_float32_compiled.h5"),
     "metric-name": h5("tf2.15/default_float32_compiled.h5"),
     "loss-scale-attributes": h5("tf2.15/adam_autowrap_mf16.h5", "loss scale dynamic"),
     "optimizer-state": h5("tf2.12/adam_autowrap_mf16.h5"),
