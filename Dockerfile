@@ -1,7 +1,7 @@
 # Audits models in the volume /models. docs/how-to/fleets.md describes its use.
 FROM python:3.13.12-slim-trixie AS build
 WORKDIR /source
-COPY pyproject.toml MANIFEST.in README.md LICENSE CHANGELOG.md CITATION.cff ./
+COPY pyproject.toml README.md LICENSE CHANGELOG.md CITATION.cff ./
 COPY docs/reference/policytool.1 docs/reference/policytool.1
 COPY policytool policytool
 RUN python -m venv /opt/policytool \

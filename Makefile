@@ -14,8 +14,8 @@ TOOLS := $(VENV)/tools
 LOCKS := tests/requirements
 # Options of pip and uv for a lock file. It is complete, and a source distribution would need build requirements, which are not locked.
 HASHED := --quiet --no-deps --only-binary :all: --require-hashes --requirement
-# Installs the project. Build isolation would install the newest setuptools. Without an index, pip fails if a dependency is missing.
-EDITABLE := --quiet --no-index --no-build-isolation --editable . --config-settings editable_mode=compat
+# Installs the project. Build isolation would install the newest hatchling. Without an index, pip fails if a dependency is missing.
+EDITABLE := --quiet --no-index --no-build-isolation --editable .
 FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Directory of the virtual environments of the TensorFlow and Keras releases.
 VENVS ?= $(HOME)/.cache/policytool/venvs
@@ -184,4 +184,4 @@ package:  ## Build the wheel and the source distribution, and run both with each
 	$(PYTHON) -m tests.packaging.run
 
 clean:  ## Remove virtual environments, builds and caches
-	rm -rf $(VENV) $(VENV)-min $(VENV)-newest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-min $(VENV)-newest build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -125,9 +125,7 @@ _SYSTEM: Final = tuple(
 )
 """Where an interpreter and its libraries lie, and what they ask of the machine."""
 
-_OWN: Final = tuple(
-    f"{ROOT / name}/" for name in ("policytool", "policytool.egg-info", "tests", ".venv")
-)
+_OWN: Final = tuple(f"{ROOT / name}/" for name in ("policytool", "tests", ".venv"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

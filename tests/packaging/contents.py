@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING, Final
@@ -14,15 +13,14 @@ if TYPE_CHECKING:
 MAN_PAGE: Final = "docs/reference/policytool.1"
 
 _DIST_INFO: Final = frozenset(
-    {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt"}
+    {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 )
 _SOURCES: Final = frozenset(
     {
-        *("CHANGELOG.md", "CITATION.cff", "LICENSE", "MANIFEST.in", "README.md"),
-        *("PKG-INFO", "pyproject.toml", "setup.cfg", MAN_PAGE),
+        *(".gitignore", "CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md"),
+        *("PKG-INFO", "pyproject.toml", MAN_PAGE),
     }
 )
-_EGG_INFO: Final = re.compile(r"policytool\.egg-info/[\w-]+(?:\.txt)?")
 
 
 def package_files(root: Path) -> frozenset[str]:
@@ -58,8 +56,7 @@ def wheel_problems(names: Iterable[str], package: frozenset[str], version: str) 
 
 def source_problems(names: Iterable[str], package: frozenset[str]) -> Iterator[str]:
     """Yield what a source distribution contains beside what a build needs, and what it lacks."""
-    result = frozenset(name for name in names if not _EGG_INFO.fullmatch(name))
-    yield from _differences(result, package | _SOURCES)
+    yield from _differences(frozenset(names), package | _SOURCES)
 
 
 def _differences(found: frozenset[str], expected: frozenset[str]) -> Iterator[str]:

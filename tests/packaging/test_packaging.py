@@ -30,10 +30,7 @@ def wheel_members() -> set[str]:
         f"{base}.data/data/share/man/man1/policytool.1",
         *(
             f"{base}.dist-info/{name}"
-            for name in (
-                *("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"),
-                "top_level.txt",
-            )
+            for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
         ),
     }
 
@@ -42,9 +39,8 @@ def source_members() -> set[str]:
     """Return what a source distribution of PACKAGE contains."""
     return {
         *PACKAGE,
-        *("CHANGELOG.md", "CITATION.cff", "LICENSE", "MANIFEST.in", "README.md", "PKG-INFO"),
-        *("pyproject.toml", "setup.cfg", "docs/reference/policytool.1"),
-        *(f"policytool.egg-info/{name}" for name in ("PKG-INFO", "SOURCES.txt")),
+        *(".gitignore", "CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "PKG-INFO"),
+        *("pyproject.toml", "docs/reference/policytool.1"),
     }
 
 

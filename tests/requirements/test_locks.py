@@ -131,7 +131,7 @@ def test_a_requirement_without_a_pin_is_a_problem() -> None:
     for old, new in (
         ('"click>=8.1"', '"click>=8.1", "no-such-package"'),
         ('"click>=8.1"', '"click>=99"'),
-        ('"setuptools>=77"', '"setuptools>=999"'),
+        ('"hatchling>=1.27"', '"hatchling>=999"'),
         ('"click>=8.1"', "\"click>=99; sys_platform == 'darwin' and python_version == '3.12'\""),
     ):
         changed = PYPROJECT.replace(old, new, 1)
@@ -186,7 +186,7 @@ def test_lock_files_of_one_environment_have_the_same_versions(lock: Lock) -> Non
     for markers in environments(lock):
         locked, shared = versions(text, markers), versions(other, markers)
         assert all(shared.get(name, version) == version for name, version in locked.items())
-        assert {"click", "setuptools"} <= set(locked) & set(shared)
+        assert {"click", "hatchling"} <= set(locked) & set(shared)
 
 
 def test_lock_files_support_the_pythons_of_the_package() -> None:
