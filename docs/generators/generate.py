@@ -33,6 +33,7 @@ from man_page import man_page
 from mask_tables import masks_page
 from project_links import PAGES as FILES_WITH_ADDRESS
 from public_tables import public_page
+from recorded_tables import recorded_runs_page
 from report_tables import PAGES as REPORT_PAGES
 from rich.console import Console
 from rich.text import Text
@@ -401,6 +402,7 @@ PAGES: Final = {
     "docs/evidence/behaviour.md": behaviour_page,
     "docs/evidence/conversions.md": matrix_page,
     "docs/evidence/applications.md": applications_page,
+    "docs/evidence/recorded-runs.md": recorded_runs_page,
     "docs/evidence/crashes.md": crashes_page,
     "docs/evidence/attacks.md": attacks_page,
     "docs/evidence/limits.md": limits_page,
