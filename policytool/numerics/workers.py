@@ -19,6 +19,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import selectors
 import sys
 import time
@@ -152,6 +153,12 @@ _QUIET: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "PYTHO
 
 _TICK: Final = 0.5
 """Seconds between two checks of the time limit."""
+
+_PRIVATE: Final = re.compile(r"(?:/[^/\s'\":]+)*/policytool-[0-9a-f]{16}/\w+/")
+"""
+The directory of a private copy in a message, which no longer exists when the user reads it.
+:func:`policytool.support.processes.interrupts.temporary_directory` makes the first name.
+"""
 
 _MISSING: Final = {
     "no-tensorflow": "has no TensorFlow",
@@ -349,7 +356,7 @@ class Worker:
                         "trace": str() as trace,
                     }
                 }:
-                    raise self._error_of_refusal(child, code, message, trace)
+                    raise self._error_of_refusal(child, code, _PRIVATE.sub("", message), trace)
                 case _:
                     raise WorkerError(
                         "worker-garbage",

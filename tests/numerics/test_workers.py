@@ -17,6 +17,7 @@ import pytest
 from policytool.numerics import workers
 from policytool.numerics.workers import Interpreter, Worker, accepted_backends
 from policytool.support.errors import WorkerError
+from policytool.support.processes import interrupts
 from tests.helpers.marks import ALONE, THOROUGH
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ for line in sys.stdin:
         place = {"pid": os.getpid(), "cwd": os.getcwd(), "temporary": tempfile.gettempdir()}
         tell({"result": {**place, "environment": sorted(os.environ), "limit": sys.argv[2:]}})
     elif what == "refuse":
-        tell({"error": {"code": job["code"], "message": "as it is", "trace": "Traceback"}})
+        text = job.get("text", "as it is")
+        tell({"error": {"code": job["code"], "message": text, "trace": "Traceback"}})
     elif what == "exit":
         print("the last words", file=sys.stderr, flush=True)
         sys.exit(7)
@@ -152,6 +154,14 @@ def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
         False,
     )
     assert worker.run({"do": "answer"})["pid"] == pid
+
+
+def test_a_refusal_names_copies_without_their_private_directory(worker: Worker) -> None:
+    """Messages of TensorFlow have the path of the copy, which is removed at the end."""
+    with interrupts.temporary_directory() as private:
+        text = f"OSError: no file {private}/ab_c1/model/variables/variables, none"
+        with pytest.raises(WorkerError, match="no file model/variables/variables, none"):
+            worker.run({"do": "refuse", "code": "not-loadable", "text": text})
 
 
 @pytest.mark.parametrize(
