@@ -680,7 +680,7 @@ def scripts(section: str) -> str:
     if language == "bash":
         return str(code)
     return next(
-        step["run"]
+        str(step["run"])
         for step in yaml.safe_load(code)["jobs"]["changes"]["steps"]
         if "policytool diff" in step.get("run", "")
     )
