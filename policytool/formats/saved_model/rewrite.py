@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.saved_model import GRAPH, KERAS
-from policytool.formats.writers import Changes, FileChange, edit_texts
+from policytool.formats.saved_model.read import ARCHITECTURE
+from policytool.formats.writers import Changes, FileChange, TextChange, edit_texts, whole_text
 from policytool.formats.writing import WriteError, difference_error, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
@@ -245,13 +247,15 @@ _FILES: Final = (KERAS, GRAPH)
 
 
 def texts(path: Path) -> Mapping[str, str]:
-    """Return the metadata in both files."""
-    return {
+    """Return the metadata in both files, and the architecture that TF 1 exports beside them."""
+    metadata = {
         part: text
         for file in _FILES
         if (path / file).is_file()
         for part, text in file_texts(path / file, file).items()
     }
+    architecture = path / ARCHITECTURE
+    return metadata | ({ARCHITECTURE: whole_text(architecture)} if architecture.is_file() else {})
 
 
 def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
@@ -266,15 +270,14 @@ def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
             f"{path.name} is a SavedModel, whose checkpoint cannot be changed, but the plan "
             "casts some of its tensors; run again with --preview",
         )
-    parts = edit_texts(texts(path), changes.edits)
+    edit_texts(texts(path), changes.edits)
+    edits: dict[str, list[Edit]] = defaultdict(list)
+    for edit in changes.edits:
+        edits[edit.address.part.partition("#")[0]].append(edit)
     return {
-        file: MetadataChange(
-            file=file, edits=[edit for edit in changes.edits if _is_in(edit.address.part, file)]
-        )
-        for file in _FILES
-        if any(_is_in(part, file) for part in parts)
+        file: TextChange(part=file, edits=edits[file])
+        if file == ARCHITECTURE
+        else MetadataChange(file=file, edits=edits[file])
+        for file in (*_FILES, ARCHITECTURE)
+        if file in edits
     }
-
-
-def _is_in(part: str, file: str) -> bool:
-    return part.partition("#")[0] == file

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+import policytool
 from policytool.formats import rewriting
 from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting import Changes
@@ -150,6 +151,19 @@ def test_a_cache_of_links_becomes_a_whole_model(tmp_path: Path) -> None:
     found = held(target)
     assert {name: data for name, data in held(real).items() if name != KERAS} == {
         name: data for name, data in found.items() if name != KERAS
+    }
+
+
+def test_the_architecture_of_an_export_is_rewritten(tmp_path: Path) -> None:
+    """TF 1 stores it as an asset; the graph and the checkpoint are copied."""
+    source = FIXTURES / "tf1.15/global_mixed_float16.export"
+    policytool.migrate(source, to="mixed_bfloat16", output=tmp_path / "new")
+    before, after = held(source), held(tmp_path / "new")
+    assert {
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    } == {"assets/saved_model.json"}
+    assert {layer.policy for layer in policytool.inspect(tmp_path / "new").layers} >= {
+        "mixed_bfloat16"
     }
 
 
