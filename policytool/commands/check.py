@@ -218,10 +218,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
     """
     if any(run.missing for run in check.runs):
         return None
-    options = replace(
-        candidate,
-        retrace=source.document.format == "savedmodel" and bool(source.document.nodes),
-    )
+    options = replace(candidate, retrace=source.document.format == "savedmodel")
     advice = check.advice
     if advice is not None and advice.policy is not None:
         options = replace(options, to=advice.policy)

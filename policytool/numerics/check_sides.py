@@ -68,8 +68,12 @@ class CheckSource(Struct, frozen=True, kw_only=True):
 
     @property
     def loaded(self) -> LoadedModel | None:
-        """The model in the copy; None for a SavedModel that has only a graph."""
-        return self.copy.loaded
+        """
+        The model in the copy; None for a SavedModel of which only the graph runs, because it has no
+        Keras objects.
+        """
+        is_graph = self.document.format == "savedmodel" and not self.document.nodes
+        return None if is_graph else self.copy.loaded
 
 
 class PreparedSide(Struct, frozen=True, kw_only=True):
@@ -173,7 +177,7 @@ def _prepare_side(
     planned = planned_model(loaded, plan)
     job: dict[str, Any] = {"family": loaded.family, "policy": planned.layers[0].policy}
     match loaded.document.format:
-        case "savedmodel" if loaded.document.nodes:
+        case "savedmodel":
             from policytool.numerics import reexport  # protobuf, for SavedModels alone
 
             arguments = reexport.build_arguments(loaded, planned)

@@ -342,7 +342,10 @@ class Library:
         options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
         if has_argument(self.keras.models.load_model, "safe_mode"):
             options["safe_mode"] = not trust
-        return self.keras.models.load_model(path, **options)
+        model = self.keras.models.load_model(path, **options)
+        if not hasattr(model, "call"):  # of a SavedModel that was exported for serving
+            raise Refused("not-loadable", "{} returns only its signatures".format(self.name))
+        return model
 
     def build(self, config: Any, weights: str | None, *, trust: bool) -> Any:
         """Return the model of an architecture, with the weights of a file if there is one."""

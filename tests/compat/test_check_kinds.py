@@ -23,6 +23,7 @@ from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.reports.checks._page import caveats
 from policytool.support.errors import ModelFileError
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,9 +209,15 @@ def test_savedmodel_with_missing_classes_runs_as_a_graph(checked: Checked, kind:
     assert the_run(anew).signature is None
 
 
-@pytest.mark.parametrize("file", ["tf_keras/module", "keras/export"])
+@pytest.mark.parametrize(
+    "file",
+    ["tf_keras/module", "keras/export", str(FIXTURES / "tf1.15/global_mixed_float16.export")],
+)
 def test_a_saved_model_without_keras_is_a_graph(checked: Checked, file: str) -> None:
-    """Each signature is one run, against TensorFlow's own rewrite of it."""
+    """
+    Each signature is one run, against TensorFlow's own rewrite of it; also of an export of TF 1,
+    which has the architecture as an asset.
+    """
     result = checked(file, "mixed_bfloat16")
     assert {run.signature for run in result.runs} >= {"serving_default"}
     assert all(run.rewrite is not None for run in result.runs)
