@@ -37,7 +37,8 @@ SWITCHED_ON: Final = "true"
 STDOUT_IS_RESERVED: Final = "stdout is reserved for a FORMAT without a file; specify a file"
 
 _SHARD: Final = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
-_SIDES: Final = ("source", "target")
+_SIDES: Final = ("source=", "target=")
+_BEFORE_SIDE: Final = re.compile(f",(?={'|'.join(_SIDES)})")
 
 
 class LocalPath(click.Path):
@@ -251,24 +252,27 @@ class ShardOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
 class Side(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
     """
     An interpreter for both sides of a conversion, or for one: ``PYTHON``, ``source=PYTHON`` or
-    ``target=PYTHON``.
+    ``target=PYTHON``, or both with a comma between them.
     """
 
     name = "python"
     envvar_list_splitter = os.pathsep
 
     def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Return the side, which is empty for both, and the interpreter."""
+        self,
+        value: str | tuple[tuple[str, str], ...],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> tuple[tuple[str, str], ...]:
+        """Return each side, which is empty for both, and its interpreter."""
         if isinstance(value, tuple):
             return value
-        side, _, python = value.partition("=")
-        if side not in _SIDES:
-            return "", value
-        if not python:
+        if not value.startswith(_SIDES):
+            return (("", value),)
+        pairs = [part.partition("=") for part in _BEFORE_SIDE.split(value)]
+        if not all(python for _, _, python in pairs):
             self.fail(f"{value!r} does not specify an interpreter", param, ctx)
-        return side, python
+        return tuple((side, python) for side, _, python in pairs)
 
 
 class SwitchOrAuto(click.types.BoolParamType):
@@ -348,12 +352,13 @@ def _limits(bounds: tuple[Bound, ...]) -> dict[str, int]:
     return {bound.limit.name: bound.value for bound in bounds}
 
 
-def _by_side(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def _by_side(values: tuple[tuple[tuple[str, str], ...], ...]) -> dict[str, str]:
     """
     Return interpreters by side, which is empty for both.
 
     :raises UsageError: for two interpreters of one side.
     """
+    pairs = [pair for value in values for pair in value]
     sides = dict(pairs)
     if len(sides) != len(pairs):
         raise UsageError(
