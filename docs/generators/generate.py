@@ -33,10 +33,10 @@ from man_page import man_page
 from mask_tables import masks_page
 from project_links import PAGES as FILES_WITH_ADDRESS
 from public_tables import public_page
-from recorded_tables import recorded_runs_page
 from report_tables import PAGES as REPORT_PAGES
 from rich.console import Console
 from rich.text import Text
+from run_tables import on_demand_page, recorded_runs_page
 from troubleshooting_page import troubleshooting_page
 from variable_tables import variables_page
 from verdict_tables import verdicts_page
@@ -403,6 +403,7 @@ PAGES: Final = {
     "docs/evidence/conversions.md": matrix_page,
     "docs/evidence/applications.md": applications_page,
     "docs/evidence/recorded-runs.md": recorded_runs_page,
+    "docs/evidence/on-demand.md": on_demand_page,
     "docs/evidence/crashes.md": crashes_page,
     "docs/evidence/attacks.md": attacks_page,
     "docs/evidence/limits.md": limits_page,

@@ -1,0 +1,98 @@
+"""The pages about recorded runs, and about conversions in releases that uv installed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+from policytool.releases.releases import release_name
+from policytool.reports.markdown import code, row
+
+_FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
+_JAX: Final = "jax"
+
+_TITLE: Final = """# Recorded runs
+
+`fixtures/recorded_runs.py` records runs of small models, and compares other runs with them by
+`policytool check --against`. A *planted* run has a difference in one layer: its weights, an
+argument, a policy, or a change of Keras between the two releases. It is *named* if the report names
+this layer. A *clean* run has no difference; it is *equal* if the check says so. Models of Keras 2
+are converted before they run in Keras 3.
+"""
+
+_ON_DEMAND: Final = """# Releases on demand
+
+`fixtures/on_demand.py` converts the fixtures of each release that have weights, in an environment
+without TensorFlow, with `policytool migrate DIRECTORY --target TARGET --python auto --verify`: uv
+installs the releases, and the conversion is written only if both make the same predictions in the
+same dtypes.
+*Refused* models need custom classes or options that change them, or have no equivalent in the
+target. A *source* that fails does so in its own release, for example because HDF5 has bfloat16
+values.
+"""
+
+
+def recorded_runs_page() -> str:
+    """Return the page."""
+    results: dict[tuple[str, str], dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
+    missed = []
+    for entry in _record("recorded_runs.json"):
+        run, result = entry["run"], entry["result"]
+        is_clean = run["layer"] is None
+        results[run["recorded"], run["release"]][is_clean].append(result)
+        if result != ("equal" if is_clean else "named"):
+            missed.append(f"- {code(json.dumps(run))}: {result}")
+    lines = [
+        _TITLE,
+        row(("recorded with", "run with", "planted differences named", "clean runs equal")),
+        row(("---", "---", "---:", "---:")),
+    ]
+    for (recorded, release), found in sorted(results.items()):
+        lines.append(
+            row(
+                (
+                    release_name(recorded),
+                    "Keras 3.15 on JAX" if release == _JAX else release_name(release),
+                    _share(found[False], "named"),
+                    _share(found[True], "equal"),
+                )
+            )
+        )
+    return "\n".join([*lines, *([""] if missed else []), *missed]) + "\n"
+
+
+def on_demand_page() -> str:
+    """Return the page about conversions in releases that uv installed."""
+    lines = [
+        _ON_DEMAND,
+        row(("written by", "target", "verified", "refused", "source fails", "another dtype")),
+        row(("---", "---", "---:", "---:", "---:", "---:")),
+    ]
+    total: Counter[str] = Counter()
+    for release, entry in _record("on_demand.json").items():
+        counts = Counter(entry["models"])
+        total += counts
+        lines.append(row((release_name(release), code(entry["target"]), *_counts(counts))))
+    lines.append(row(("all", "", *_counts(total))))
+    return "\n".join(lines) + "\n"
+
+
+def _counts(counts: Counter[str]) -> list[str]:
+    """Return the cells of a row of models by outcome."""
+    known = {"verified": 0, "blocked": 1, "runs-code": 1, "not-loadable": 2, "missed": 3}
+    cells = [0, 0, 0, 0]
+    for outcome, number in counts.items():
+        cells[known[outcome]] += number
+    return [str(cell) for cell in cells]
+
+
+def _record(name: str) -> Any:  # noqa: ANN401  # JSON
+    """Return the content of a JSON file of the fixtures."""
+    return json.loads((_FIXTURES / name).read_text(encoding="utf-8"))
+
+
+def _share(results: list[str], wanted: str) -> str:
+    """Return how many results are as wanted."""
+    return f"{results.count(wanted)} of {len(results)}" if results else ""
