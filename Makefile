@@ -8,8 +8,9 @@ COMPAT := $(VENV)/compat
 JAX := $(VENV)/jax
 # Contains an MLflow server.
 MLFLOW := $(VENV)/mlflow
-# Contains uv.
+# Contains uv, which installs everything else.
 TOOLS := $(VENV)/tools
+UV := $(TOOLS)/bin/uv pip install
 # Lock files: pinned versions with hashes. Targets install nothing else, so that a run does not depend on the day.
 LOCKS := tests/requirements
 # Options of pip and uv for a lock file. It is complete, and a source distribution would need build requirements, which are not locked.
@@ -47,19 +48,19 @@ FUZZ_SECONDS ?= 600
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(VENV)/.user: pyproject.toml $(LOCKS)/user.txt
+$(TOOLS)/.uv: $(LOCKS)/uv.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install $(HASHED) $<
+	touch $@
+
+$(VENV)/.user: pyproject.toml $(LOCKS)/user.txt $(TOOLS)/.uv
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(HASHED) $(LOCKS)/user.txt
-	$(BIN)/python -m pip install $(EDITABLE)
+	$(UV) --python $(BIN)/python $(HASHED) $(LOCKS)/user.txt
+	$(UV) --python $(BIN)/python $(EDITABLE)
 	touch $@
 
 $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: $(LOCKS)/%.txt $(VENV)/.user
-	$(BIN)/python -m pip install $(HASHED) $<
-	touch $@
-
-$(TOOLS)/.package: $(LOCKS)/package.txt
-	$(PYTHON) -m venv --clear $(TOOLS)
-	$(TOOLS)/bin/python -m pip install $(HASHED) $<
+	$(UV) --python $(BIN)/python $(HASHED) $<
 	touch $@
 
 demo: $(VENV)/.user  ## Set up without TensorFlow, then inspect, audit and migrate a real model
@@ -75,7 +76,7 @@ quick: $(VENV)/.dev  ## Set up and run the fastest tests (less than a minute)
 test: $(VENV)/.dev  ## Set up and run all tests that do not need TensorFlow, with a sample of expensive cases; COVERAGE=yes also enforces the minimum coverage
 	$(PYTEST) -m '$(FAST)' $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR))
 
-test-slow: $(VENV)/.dev $(TOOLS)/.package  ## Set up with TensorFlow and MLflow, and run the slow tests, with a sample of expensive cases, and all property-test examples
+test-slow: $(VENV)/.dev $(TOOLS)/.uv  ## Set up with TensorFlow and MLflow, and run the slow tests, with a sample of expensive cases, and all property-test examples
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	$(PYTHON) -m tests.compat.environment $(MLFLOW) mlflow
 	PATH="$$PATH:$(CURDIR)/$(TOOLS)/bin" POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_MLFLOW=$(MLFLOW)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
@@ -120,17 +121,17 @@ test-all:  ## Run make test, test-slow and test-compat-all with all cases instea
 	POLICYTOOL_SAMPLE=all $(MAKE) test-slow
 	$(MAKE) test-compat-all
 
-lock: $(TOOLS)/.package  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
+lock: $(TOOLS)/.uv  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
 	$(PYTHON) -m tests.requirements.compile $(TOOLS)/bin/uv $(if $(UPGRADE),--upgrade)
 
-test-min: $(TOOLS)/.package  ## Run the fast tests with the lowest supported version of every dependency; CI does not run this
+test-min: $(TOOLS)/.uv  ## Run the fast tests with the lowest supported version of every dependency; CI does not run this
 	$(PYTHON) -m venv --clear $(VENV)-min
-	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --group dev --editable .
+	$(UV) --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --group dev --editable .
 	$(VENV)-min/bin/python -m pytest -m 'not browser'
 
-test-newest: $(TOOLS)/.package  ## Run the fast tests with the newest version of every dependency, and build the documentation site; CI does not run this
+test-newest: $(TOOLS)/.uv  ## Run the fast tests with the newest version of every dependency, and build the documentation site; CI does not run this
 	$(PYTHON) -m venv --clear $(VENV)-newest
-	$(TOOLS)/bin/uv pip install --quiet --python $(VENV)-newest/bin/python --upgrade --group dev --group docs --editable .
+	$(UV) --quiet --python $(VENV)-newest/bin/python --upgrade --group dev --group docs --editable .
 	$(VENV)-newest/bin/python -m pytest -m 'not browser'
 	NO_MKDOCS_2_WARNING=1 $(VENV)-newest/bin/python -m mkdocs build --strict
 

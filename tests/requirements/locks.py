@@ -97,7 +97,8 @@ LOCKS: Final = (
     Lock(name="dev", project=True, extras=("remote", "mlflow", "orbax", "fleet"), groups=("dev",)),
     Lock(name="user", project=True, like="dev"),
     Lock(name="docs", project=True, groups=("docs",), like="dev"),
-    Lock(name="package", extras=("releases",), groups=("package",)),
+    Lock(name="package", groups=("package",)),
+    Lock(name="uv", extras=("releases",)),
     Lock(name="sbom", groups=("sbom",)),
     Lock(
         name="tensorflow",

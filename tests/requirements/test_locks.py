@@ -255,7 +255,7 @@ def test_targets_of_ci_install_only_lock_files(tmp_path: Path) -> None:
     commands = [line for line in done.stdout.splitlines() if INSTALLER.search(line)]
     assert not [line for line in commands if not is_locked(shlex.split(line))]
     installed = {word for line in commands for word in shlex.split(line) if word.endswith(".txt")}
-    names = ("user", "dev", "docs", "package")
+    names = ("user", "dev", "docs", "uv")
     assert installed == {f"tests/requirements/{name}.txt" for name in names}
     assert {"npm", "--editable"} <= {word for line in commands for word in line.split()}
     # The other lock files are installed by these modules.
