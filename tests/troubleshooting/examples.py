@@ -178,7 +178,12 @@ EXAMPLES: Final = {
     "duplicate-names": h5("tf2.15/default_float32.h5", "dense"),
     "locked-file": h5("tf2.15/default_float32.h5", "HDF5"),
     "config-arguments": h5("tf2.15/custom_unregistered.h5"),
+    "tfjs-request": Example(
+        files={"model.json": "tfjs4.22/default_float32/model.json"}, shown="dense"
+    ),
     "json-text": Example(files={"model.json": "keras2.1.6/sequential.json"}, shown="Keras 2"),
+    "array-in-config": h5("tf2.15/default_float32.h5", "Dense"),
+    "other-importer": h5("tf2.15/default_float32.h5", "TF 2.15"),
     "newer-packages": h5("tf2.15/default_float32.h5", "TF 2.15"),
     "lookup-table": h5("keras3.15/string_lookup.h5", "StringLookup"),
     "constant-state": h5("tf2.15/rnn_mixed.h5", "RNN"),
