@@ -177,5 +177,24 @@ EXAMPLES: Final = {
     "savedmodel-tags": exported("tf2.15/global_mixed_float16", "serving_default"),
     "duplicate-names": h5("tf2.15/default_float32.h5", "dense"),
     "locked-file": h5("tf2.15/default_float32.h5", "HDF5"),
+    "config-arguments": h5("tf2.15/custom_unregistered.h5"),
+    "tfjs-request": Example(
+        files={"model.json": "tfjs4.22/default_float32/model.json"}, shown="dense"
+    ),
+    "json-text": Example(files={"model.json": "keras2.1.6/sequential.json"}, shown="Keras 2"),
+    "array-in-config": h5("tf2.15/default_float32.h5", "Dense"),
+    "other-importer": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "newer-packages": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "lookup-table": h5("keras3.15/string_lookup.h5", "StringLookup"),
+    "constant-state": h5("tf2.15/rnn_mixed.h5", "RNN"),
+    "untracked-resource": exported("tf2.15/default_float32", "SavedModel"),
+    "untraced-functions": exported("tf2.15/default_float32", "dense"),
+    "damaged-file": archive("keras3.15/default_float32.keras", "dense"),
+    "path-encoding": h5("tf2.15/default_float32.h5", "HDF5"),
+    "temporary-weights": archive("keras3.15/default_float32.keras", "dense"),
+    "optimizer-variables": h5("tf2.15/adam_autowrap_mf16.h5", "TF 2.15"),
+    "cudnn-layer": h5("tf2.15/rnn_mixed.h5", "RNN"),
+    "other-session": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "integer-layer": h5("tf2.15/default_float32.h5", "float32"),
 }
 """By the id of the entry."""

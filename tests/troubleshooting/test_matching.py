@@ -207,6 +207,28 @@ def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> No
     assert match.entry.fix[0].command.endswith(f"--target {target}")
 
 
+MISSING: Final = "Layer 'd' expected 2 variables, but received 0 variables during loading."
+
+
+@for_each(
+    ("frame", "names", "target"),
+    [
+        ("site-packages/keras/engine/base_layer.py", "['d/kernel:0', 'd/bias:0']", "tf2.12"),
+        ("keras/src/engine/base_layer.py", "['d/kernel:0', 'd/bias:0']", "tf2.15"),
+        ("tf_keras/src/engine/base_layer.py", "['d/kernel:0', 'd/bias:0']", "tf_keras"),
+        ("keras/src/saving/saving_lib.py", "['kernel', 'bias']", "keras3"),
+        ("x.py", "['d/kernel:0', 'd/bias:0']", "tf2.15"),
+        ("x.py", "['kernel', 'bias']", "keras3"),
+    ],
+)
+def test_names_of_missing_variables_show_the_release(frame: str, names: str, target: str) -> None:
+    """The command writes HDF5, in which all these releases find the variables."""
+    text = f'  File "{frame}", line 3, in f\nValueError: {MISSING} Expected: {names}'
+    (match,) = explain_text(text).matches
+    command = f"policytool migrate model.keras --target {target} -o model.h5"
+    assert match.entry.fix[0].command == command
+
+
 def test_confidence_is_specificity_times_place() -> None:
     """The confidence is the product that the docstring of the module describes."""
     frame = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    a()\n'
