@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.tfjs import INCOMPLETE
+from policytool.formats.document import LOST_VALUES
 from policytool.migration import planning
 from policytool.migration.planning import decisions
 from policytool.model import exports, tfjs_objections
@@ -486,7 +486,7 @@ def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Fin
             detail=cause.reason,
             advice=cause.remedy,
         )
-    yield from mismatched_variables.observation_findings(case, INCOMPLETE, advice=_COPY_AGAIN)
+    yield from mismatched_variables.observation_findings(case, *LOST_VALUES, advice=_COPY_AGAIN)
     reasons = {reason.partition(";")[0]: path for path, reason in case.damaged.items()}
     for reason, path in reasons.items() if not loader_by_cause else ():
         yield mismatched_variables.finding(

@@ -112,8 +112,34 @@ def test_incomplete_savedmodel_is_copied_again(
     assert not any(finding.fix_safety for finding in audited.findings)
     (command,) = audited.commands
     assert command.reason is not None
-    assert command.reason.startswith("no release loads the file: part of its checkpoint is missing")
+    missing = "no release loads the file: variables/variables.index is missing"
+    assert command.reason.startswith(missing)
     assert "TF Serving" not in run("inspect", model).out
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize(
+    ("folder", "index", "shard"),
+    [
+        ("tfjs4.22/from_tf2.3", "model.json", "group1-shard1of1.bin"),
+        ("checkpoints", "training.index", "training.data-00000-of-00001"),
+    ],
+)
+def test_lost_shard_is_named(
+    tmp_path: Path, folder: str, index: str, shard: str, *, is_cut: bool
+) -> None:
+    model = tmp_path / "model" / index
+    shutil.copytree(FIXTURES / folder, model.parent)
+    values = model.with_name(shard)
+    data = values.read_bytes()
+    values.unlink()
+    if is_cut:
+        values.write_bytes(data[:20])
+    audited = policytool.audit(model)
+    (finding,) = [finding for finding in audited.findings if finding.rule == "PT506"]
+    assert (shard if not is_cut or index != "model.json" else "20 bytes") in finding.message
+    assert [command.arguments for command in audited.commands] == [None]
+    assert finding.message.replace("\n", " ") in " ".join(run("inspect", model).out.split())
 
 
 @pytest.mark.parametrize(

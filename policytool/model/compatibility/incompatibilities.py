@@ -1030,13 +1030,6 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ),
     ),
     _row(
-        Obstacle.VARIABLES,
-        "savedmodel",
-        "tf1.15 on",
-        "part of its checkpoint is missing",
-        _observation("missing-shard"),
-    ),
-    _row(
         Obstacle.STORAGE,
         "h5",
         "tf1.15 on, keras3.0 on",
