@@ -119,8 +119,11 @@ class ConfigTraits:
     given_states: bool = False
     """Whether a recurrent layer of a functional model receives states in addition to its input."""
 
-    behind_models: set[str] = field(default_factory=set)
-    """Class names of layers in a Sequential that use the output of a functional model."""
+    fails_on_list: bool = False
+    """Whether a layer of a Sequential fails on the output of a functional model, a list."""
+
+    fails_on_list_late: bool = False
+    """Whether this is so if the Sequential is built, as Keras 3.5 and later do."""
 
     distributed_models: set[str] = field(default_factory=set)
     """The classes of models that a TimeDistributed wraps."""
@@ -291,6 +294,9 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
         traits.root_keys = frozenset(config)
         traits.root_class = str(keras_objects.class_of(config))
         traits.graph_network = config.get("is_graph_network") is True
+        for is_always_built in inbound_nodes.fails_on_list(config):
+            traits.fails_on_list |= is_always_built
+            traits.fails_on_list_late = True
         traits.shape_in_layer = _declares_shape(config)
         traits.shaped = _class_names(config) if traits.shape_in_layer else ()
     for value in _dicts(config, training):
@@ -495,9 +501,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
-    if class_name == "Sequential":
-        traits.behind_models.update(inbound_nodes.classes_after_models(layers))
-    elif nested:
+    if class_name != "Sequential" and nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
     if any("Attention" in str(keras_objects.class_of(layer)) for layer in layers):
         traits.causal_calls |= any(

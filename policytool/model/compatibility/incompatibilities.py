@@ -88,6 +88,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return all(family_of(release) == KERAS3 for release in self.releases)
 
     @property
+    def lists_outputs(self) -> bool:
+        """Whether Keras 3 reads the outputs of models in the file as lists."""
+        return self.is_keras3 or self.document.format == "h5"
+
+    @property
     def opaque_storage(self) -> bool:
         """Whether a variable is stored as bfloat16."""
         return any(tensor.dtype == "bfloat16" for tensor in self.document.tensors or ())
@@ -199,12 +204,10 @@ _ALL_CONFIGS: Final = "h5 json yaml keras orbax"
 _AFTER_COUNTS: Final = "after keras3.0"
 """The releases that do not count the calls in other models (:mod:`inbound_nodes`)."""
 
-_FAILING_ON_LISTS: Final = frozenset({"Flatten", "Reshape"})
-"""
-The layers that fail on a list of one tensor in archives and JSON of Keras 3. Ten other classes
-load (measured in Keras 3.0, 3.10, 3.11 and 3.15).
-"""
-
+_LISTED_OUTPUT: Final = (
+    "a functional model in a Sequential model returns a list, as releases before Keras 3.11 write "
+    "it, which a later layer does not accept"
+)
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -853,28 +856,20 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3 reads the graph of nested models incorrectly",
         lambda evidence: evidence.traits.missed_calls and not evidence.is_keras3,
     ),
+    # Keras 3.3, 3.6 and 3.10 load it
     _row(
         Obstacle.MODEL,
-        "h5",
-        "keras3.0, after keras3.6",  # 3.3 and 3.6 load it
-        (
-            "a functional model in a Sequential model returns a list, which the next layer does "
-            "not accept"
-        ),
-        lambda evidence: any(
-            layer_facts(name).list_of_one == "fails" for name in evidence.traits.behind_models
-        ),
-    ),
-    # 3.10 loads it
-    _row(
-        Obstacle.MODEL,
-        "keras json orbax",
+        _ALL_CONFIGS,
         "keras3.0, keras3.11 on",
-        "a functional model in a Sequential model returns a list, as releases before Keras 3.11 "
-        "write it, which the next layer does not accept",
-        lambda evidence: (
-            evidence.is_keras3 and not _FAILING_ON_LISTS.isdisjoint(evidence.traits.behind_models)
-        ),
+        _LISTED_OUTPUT,
+        lambda evidence: evidence.traits.fails_on_list and evidence.lists_outputs,
+    ),
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.11 on",
+        _LISTED_OUTPUT,
+        lambda evidence: evidence.traits.fails_on_list_late and evidence.lists_outputs,
     ),
     _row(
         Obstacle.MODEL,

@@ -44,6 +44,7 @@ from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
 from policytool.model.tree import LAYERS, path_of
+from policytool.releases import keras_objects
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import (
     LayerBuild,
@@ -51,6 +52,7 @@ from policytool.releases.layer_variables import (
     slots,
     variable_shape,
 )
+from policytool.releases.policy import Quantization
 from policytool.releases.releases import KERAS2, family_of, is_since, releases_in
 
 if TYPE_CHECKING:
@@ -79,11 +81,14 @@ _KERNEL: Final = "kernel"
 
 _FLOAT8: Final = "float8"
 _FLOAT8_VARIABLES: Final = tuple(
-    (f"{tensor}_{name}", shape)
+    f"{tensor}_{name}"
     for tensor in ("inputs", "kernel", "outputs_grad")
-    for name, shape in (("scale", ()), ("amax_history", (None,)))
+    for name in ("scale", "amax_history")
 )
-"""The names and shapes of the variables that float8 adds to a layer, in order."""
+"""The names of the variables that float8 adds to a layer, in order."""
+
+_HISTORY: Final = 1024
+"""The number of steps that a float8 layer stores, unless its policy has another number."""
 
 _PACKED: Final = frozenset({"kernel", "embeddings"})
 _EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
@@ -99,11 +104,28 @@ _BEFORE_NAMES: Final = frozenset({"0", "1"})
 """The major versions of Keras whose HDF5 files later releases convert while they read them."""
 
 
+_CONVERTS_FUNCTIONAL: Final = "tf2.9"
+"""
+The release from which the variables of a nested Functional are converted (source of 2.5 and 2.9).
+"""
+
+BUILDS_AFTER_MODELS: Final = "keras3.5"
+"""
+The release from which a Sequential that begins with a built model is built (``_maybe_rebuild`` in
+keras/src/models/sequential.py; measured in Keras 3.0, 3.3, 3.6, 3.10, 3.12 and 3.15).
+"""
+
 _PACKS_COLUMNS: Final = "keras3.14"
 """
 The release from which two columns of an int4 kernel share a byte (measured in 3.15); in Keras 3.12,
 two rows do.
 """
+
+
+def _changes(loader: str) -> tuple[bool, ...]:
+    """Return which changes of how variables are created and read a release has."""
+    changes = (_CONVERTS_FUNCTIONAL, BUILDS_AFTER_MODELS, _PACKS_COLUMNS)
+    return tuple(is_since(loader, change) for change in changes)
 
 
 class _Mismatch(Struct, frozen=True, kw_only=True):
@@ -126,7 +148,7 @@ class StoredVariables:
     _causes: dict[tuple[object, ...], Cause | None] = field(default_factory=dict)
     """The cause of each group of releases that create the same variables."""
 
-    own: dict[tuple[int, bool, int | None], LayerVariables | None] = field(default_factory=dict)
+    own: dict[tuple[int | None, ...], LayerVariables | None] = field(default_factory=dict)
     """The variables of layers, by site and by the group of releases with equal variables."""
 
     def cause(self, loader: str) -> Cause | None:
@@ -135,7 +157,7 @@ class StoredVariables:
             return self._file_cause
         key = (
             family_of(loader),
-            is_since(loader, _PACKS_COLUMNS),
+            *_changes(loader),
             *(record_number(name, loader) for name in self._classes),
         )
         if key not in self._causes:
@@ -197,35 +219,49 @@ class StoredVariables:
         return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
-    def twins(self) -> Counter[tuple[str, str]]:
-        """The number of layers with each name and class; a shared layer may be stored only once."""
-        return Counter((site.name, site.class_name) for site in self.placed.sites)
-
-    def is_comparable(self, index: int) -> bool:
+    def shared(self) -> frozenset[tuple[str, str]]:
         """
-        Return whether a layer certainly creates its variables when the model is loaded: the layer
-        is built during loading, and by code of the library.
+        The name and class of each layer with several entries, one of which is marked as shared; the
+        variables of such a layer are stored once.
+        """
+        keys = [(site.name, site.class_name) for site in self.placed.sites]
+        counts = Counter(keys)
+        return frozenset(
+            key
+            for index, key in enumerate(keys)
+            if counts[key] > 1 and keras_objects.SHARED_ID in self.shapes.entry(index)
+        )
+
+    def is_comparable(self, index: int, loader: str) -> bool:
+        """
+        Return whether a layer certainly creates its variables when a release loads the model: the
+        layer is built during loading, and by code of the library.
         """
         site = self.placed.sites[index]
         if custom_classes.is_opaque(site):
             return False
         if site.parent is None:
-            return self._has_inputs(index)
-        is_built = self.shapes.is_built(index) or (site.is_model and self._has_inputs(index))
+            return self._is_built_model(index, loader)
+        is_built = self.shapes.is_built(index) or (
+            site.is_model and self._is_built_model(index, loader)
+        )
         is_inside = not custom_classes.is_opaque(self.placed.sites[site.parent])
-        return is_inside and (is_built or self.is_comparable(site.parent))
+        return is_inside and (is_built or self.is_comparable(site.parent, loader))
 
-    def _has_inputs(self, index: int) -> bool:
-        """Return whether a model's config has its input shapes, with which releases build it."""
+    def _is_built_model(self, index: int, loader: str) -> bool:
+        """Return whether a release builds a model when it reads its config."""
         site = self.placed.sites[index]
         if not site.is_model or "output_layers" in (site.config or {}):
             return True
-        first = next(iter(self.placed.children[index]), None)
-        if first is None or self.shapes.has_declared_input(index):
+        layers = self.placed.children[index]
+        if not layers or self.shapes.has_declared_input(index):
             return True
-        return self.shapes.has_declared_input(first) or (
-            self.placed.sites[first].is_model and self._has_inputs(first)
-        )
+        is_model = self.placed.sites[layers[0]].is_model
+        if not is_model or family_of(loader) == KERAS2:
+            is_declared = self.shapes.has_declared_input(layers[0])
+            return is_declared or (is_model and self._is_built_model(layers[0], loader))
+        builds = is_since(loader, BUILDS_AFTER_MODELS) and len(layers) > 1
+        return builds and self._is_built_model(layers[0], loader)
 
     def parameters(self, index: int) -> int | None:
         """
@@ -255,15 +291,13 @@ class StoredVariables:
             return None
         return [index for index, count in counts.items() if count]
 
-    def mode(self, index: int) -> str | None:
-        """Return the quantization mode of a layer; an empty text if it is unknown."""
+    def quantization(self, index: int) -> Quantization | None:
+        """Return the quantization of a layer; one with an empty mode if it is unknown."""
         if not self._has_quantized_policies:
             return None
         resolver = Resolver(origins=tuple(self.origins), floatx=None)
         layer = resolver.layer(self.placed.sites[index], self.placed, index)
-        if resolver.observations:
-            return ""
-        return None if layer.quantization is None else layer.quantization.mode
+        return Quantization(mode="", source="") if resolver.observations else layer.quantization
 
     @cached_property
     def _has_quantized_policies(self) -> bool:
@@ -357,11 +391,13 @@ def _with_lora(variables: LayerVariables, rank: Json, *, trainable: bool) -> Lay
 
 
 def _added_shapes(
-    mode: str | None, kernel: ExpectedVariable
+    quantization: Quantization | None, kernel: ExpectedVariable
 ) -> Sequence[tuple[str, tuple[int | None, ...]]]:
-    """Return the names and shapes of the variables that a quantization mode adds for a kernel."""
-    if mode == _FLOAT8 and kernel.class_name not in _EMBEDDINGS:
-        return _FLOAT8_VARIABLES
+    """Return the names and shapes of the variables that a quantization adds for a kernel."""
+    mode = quantization.mode if quantization is not None else None
+    if quantization is not None and mode == _FLOAT8 and kernel.class_name not in _EMBEDDINGS:
+        history = quantization.amax_history_length or _HISTORY
+        return [(name, (history,) if "history" in name else ()) for name in _FLOAT8_VARIABLES]
     scaled = _SCALED_AXIS.get(kernel.class_name)
     if mode != "int8" or scaled is None or not kernel.shape or kernel.slot.within:
         return ()
@@ -396,7 +432,7 @@ class _Comparison:
             if variables is None:
                 continue
             stored = self._stored_by_place(index)
-            if not stored and self.stored.twins[site.name, site.class_name] > 1:
+            if not stored and (site.name, site.class_name) in self.stored.shared:
                 continue
             reason = archive_reason(site, variables, stored, is_lora=self._is_lora(index))
             if reason is not None:
@@ -442,7 +478,7 @@ class _Comparison:
         Return the variables of a layer and of the layers that it creates; None if unknown.
         """
         number = record_number(self._sites[index].class_name, self.loader)
-        key = index, is_since(self.loader, _PACKS_COLUMNS), number
+        key = index, *_changes(self.loader), number
         if key not in self.stored.own:
             self.stored.own[key] = self._variables_to_create(index)
         return self.stored.own[key]
@@ -453,7 +489,11 @@ class _Comparison:
         category = layer_facts(site.class_name).category
         if category in _STATELESS:
             return LayerVariables(expected=())
-        if category in _UNKNOWN or site.config is None or not self.stored.is_comparable(index):
+        if (
+            category in _UNKNOWN
+            or site.config is None
+            or not self.stored.is_comparable(index, self.loader)
+        ):
             return None
         created = slots(site.class_name, self.loader, site.config)
         if created is None and layer_facts(site.class_name).wraps == "cells":
@@ -523,7 +563,7 @@ class _Comparison:
         counts = Counter(slot.within for slot in created)
         for slot, kernel in zip(created, expected, strict=True):
             if slot.index == 0:
-                shapes = _added_shapes(self._mode_of(index, slot), kernel)
+                shapes = _added_shapes(self._quantization_of(index, slot), kernel)
                 for number, (name, shape) in enumerate(shapes, counts[slot.within]):
                     yield replace(
                         kernel,
@@ -534,22 +574,19 @@ class _Comparison:
                     )
 
     def _mode_of(self, index: int, slot: VariableSlot) -> str | None:
-        """Return the quantization mode of the owner of a variable: the layer, or an inner layer."""
-        if not slot.within:
-            is_quantized = self._sites[index].class_name in _QUANTIZED
-            return self.stored.mode(index) if is_quantized else None
+        """Return the quantization mode of the owner of a variable; an empty text if unknown."""
+        quantization = self._quantization_of(index, slot)
+        return None if quantization is None else quantization.mode
+
+    def _quantization_of(self, index: int, slot: VariableSlot) -> Quantization | None:
+        """Return the quantization of the owner of a variable: the layer, or an inner layer."""
         attribute = "/".join(slot.within)
-        made = next(
-            (
-                child
-                for child in self.stored.placed.children[index]
-                if self._sites[child].attribute == attribute
-            ),
-            None,
-        )
-        if made is None or self._sites[made].class_name not in _QUANTIZED:
+        children = self.stored.placed.children[index]
+        inner = (child for child in children if self._sites[child].attribute == attribute)
+        owner = next(inner, None) if slot.within else index
+        if owner is None or self._sites[owner].class_name not in _QUANTIZED:
             return None
-        return self.stored.mode(made)
+        return self.stored.quantization(owner)
 
     def _more(self, index: int, created: Sequence[VariableSlot]) -> int | None:
         """Return the number of variables that quantization and LoRA add; None if unknown."""
@@ -600,9 +637,14 @@ class _Comparison:
                 yield _Mismatch(site=self._sites[index], reason=reason)
 
     def _has_model(self, index: int) -> bool:
-        """Return whether a layer is a model or contains one."""
-        is_model = self._sites[index].is_model
-        return is_model or any(map(self._has_model, self.stored.placed.children[index]))
+        """
+        Return whether a layer is a model, or contains one, whose variables a release converts; TF
+        2.3 to 2.5 do not convert those of a Functional.
+        """
+        site = self._sites[index]
+        if site.is_model:
+            return site.class_name != "Functional" or is_since(self.loader, _CONVERTS_FUNCTIONAL)
+        return any(map(self._has_model, self.stored.placed.children[index]))
 
     def _pairs(
         self, whole: Mapping[int, LayerVariables | None], groups: Mapping[str, Sequence[Tensor]]

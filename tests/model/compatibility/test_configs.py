@@ -843,14 +843,18 @@ def test_layer_that_models_share_loads_in_the_measured_cases(
     assert "shared between" not in str(verdicts["keras3.6"].doubts)
 
 
-@pytest.mark.parametrize(("class_name", "fails"), [("Flatten", True), ("Dense", False)])
+@pytest.mark.parametrize(
+    ("class_name", "built", "fails"),
+    [("Flatten", True, True), ("Dense", True, False), ("Dense", False, True)],
+)
 def test_list_of_one_tensor_fails_in_the_measured_classes(
-    tmp_path: Path, class_name: str, *, fails: bool
+    tmp_path: Path, class_name: str, *, built: bool, fails: bool
 ) -> None:
     """22 files of Keras 3.3 and 3.9: Keras 3.0, 3.11 and 3.15 fail, 3.3 and 3.10 load."""
     inner = _functional("inner", _input("a", 2), outputs=[["a", 0, 0]])
     last = {"class_name": class_name, "config": {"name": "b", "units": 2}}
-    model = sequential(_input("x", 2), inner, {**last, "module": "keras.layers"})
+    build = {"build_config": {"input_shape": [None, 2]}} if built else {}
+    model = sequential(_input("x", 2), inner, {**last, **build, "module": "keras.layers"})
     reasons = _json_reasons({**model, "module": "keras"}, tmp_path / "model.json")
     text = "returns a list, as releases before Keras 3.11 write it"
     found = {loader for loader, reason in reasons.items() if text in reason}

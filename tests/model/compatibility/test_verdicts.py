@@ -101,10 +101,6 @@ CALLS: Final = (
         "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
         "not check"
     ),
-    (
-        "a functional model in a Sequential model returns a list, as releases before Keras 3.11 "
-        "write it, which the next layer does not accept"
-    ),
 )
 """Reasons that tests of configs and of quantized layers cover."""
 
@@ -137,9 +133,10 @@ DILATED: Final = frozenset(
 """Measured for each class in TF 2.3, 2.9, 2.12, tf_keras 2.21 and Keras 3.0 to 3.15."""
 
 LISTED: Final = (
-    "a functional model in a Sequential model returns a list, which the next layer does not accept"
+    "a functional model in a Sequential model returns a list, as releases before Keras 3.11 write "
+    "it, which a later layer does not accept"
 )
-"""The row whose files tests/compat/verdict_models.py has."""
+"""``test_inbound_nodes.py`` has the configs, and tests/compat/verdict_models.py the files."""
 
 JUDGED: Final = 0.93
 """
