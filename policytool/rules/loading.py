@@ -258,6 +258,8 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
     for verdict in _target_verdicts(case, options):
         if verdict.reason is None:
             for doubt in verdict.doubts:
+                if doubt.kind is Obstacle.RESULTS:
+                    continue  # PT504 reports it
                 yield unknown_compatibility.finding(
                     f"compatibility with {release_name(verdict.loader)} is unknown: "
                     f"{doubt.reason}{_further_layers(doubt)}",
@@ -354,7 +356,7 @@ _AT_MINUS_ONE: Final = 1
 )
 def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
-    Activation function has a different formula in the target release.
+    Activation function has a different formula, or another axis, in the target release.
 
     ``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, clipped to the range from
     0 to 1. In an LSTM or ConvLSTM2D with this activation, the gates return different values, and
@@ -362,13 +364,27 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     name, but its formula silently changes. ``migrate --target`` keeps predictions unchanged: it
     scales the input of the activation with an additional layer or, in recurrent layers with
     ``--allow weight-rewrite``, rescales the weights. The rule does not check custom functions with
-    the same name.
+    the same name. When Keras 3 reads HDF5, it ignores several axes of a Softmax or
+    UnitNormalization, and uses the last axis; a ``.keras`` file keeps them.
 
     Sources: every activation function of every release, called with the same inputs
     (fixtures/layer_arguments.py).
     """
     if case.loaded is None or not options.targets:
         return
+    for verdict in _target_verdicts(case, options):
+        for cause in verdict.doubts if verdict.reason is None else ():
+            if cause.kind is Obstacle.RESULTS:
+                yield changed_activation.finding(
+                    f"results differ in {release_name(verdict.loader)}: "
+                    f"{cause.reason}{_further_layers(cause)}",
+                    path=cause.layers[0] if cause.layers else None,
+                    address=_cause_address(case, cause),
+                    detail=_cause_detail(verdict, cause),
+                    advice=fixes.conversion_advice(
+                        case, verdict.loader, "save the model as .keras, which keeps the axis"
+                    ),
+                )
     writer = case.loaded.origins[-1].id
     for name, layers in _changing_activations(case).items():
         written = known_arguments.activation_values(name, writer)

@@ -18,6 +18,7 @@ from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,3 +172,23 @@ def test_values_of_a_savedmodel_are_counted() -> None:
     assert len(stored.counts) == 6
     assert not stored.unread
     assert not stored.damaged
+
+
+@pytest.mark.parametrize(("name", "axis"), [("Softmax", [1, 2]), ("UnitNormalization", [1, 2])])
+def test_axis_that_keras3_ignores_changes_results(
+    tmp_path: Path, name: str, axis: list[int]
+) -> None:
+    """Keras 3.0, 3.6 and 3.15 load such files of TF 2.15 and Keras 3.15, and use the last axis."""
+    config = {"name": "b", "trainable": True, "dtype": "float32", "axis": axis}
+    inputs = {"batch_input_shape": [None, 4, 3], "dtype": "float32", "name": "x"}
+    layers = (
+        {"class_name": "InputLayer", "config": inputs},
+        {"class_name": name, "config": config},
+    )
+    path = h5_model(tmp_path / "m.h5", sequential(*layers), keras_version="2.15.0")
+    assert policytool.inspect(path).releases["keras3.15"].outcome == "loads"
+    audited = policytool.audit(path, target="keras3")
+    (message,) = (finding.message for finding in audited.findings if finding.rule == "PT504")
+    assert message.startswith("results differ in Keras 3.15: the axis [1, 2]")
+    assert "PT502" not in {finding.rule for finding in audited.findings}
+    assert audited.commands[0].arguments

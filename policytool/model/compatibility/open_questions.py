@@ -353,8 +353,14 @@ def _axis(
             f"the axis {json.dumps(axis)} of {class_name} is ignored when the model is "
             "read from HDF5, and the last axis is used instead"
         )
+        facts = layer_facts(class_name)
+        keeps_shapes = facts.output_shape == ("*same",) and not facts.variable_shapes
         cause = Cause(
-            kind=Obstacle.KEY, reason=reason, layers=layers, class_name=class_name, keys=("axis",)
+            kind=Obstacle.RESULTS if keeps_shapes else Obstacle.KEY,
+            reason=reason,
+            layers=layers,
+            class_name=class_name,
+            keys=("axis",),
         )
         yield Doubt(cause=cause, loaders=_KERAS3 if is_list else _BEFORE_AXES)
 

@@ -122,10 +122,26 @@ two rows do.
 """
 
 
+_KEEPS_AXIS: Final = "keras3.7"
+"""The release from which Keras 3 keeps an axis that is a number when it reads HDF5."""
+
+
 def _changes(loader: str) -> tuple[bool, ...]:
     """Return which changes of how variables are created and read a release has."""
-    changes = (_CONVERTS_FUNCTIONAL, BUILDS_AFTER_MODELS, _PACKS_COLUMNS)
-    return tuple(is_since(loader, change) for change in changes)
+    changes = (_CONVERTS_FUNCTIONAL, BUILDS_AFTER_MODELS, _KEEPS_AXIS, _PACKS_COLUMNS)
+    return family_of(loader) == KERAS2, *(is_since(loader, change) for change in changes)
+
+
+def is_dropped_axis(axis: Json, loader: str) -> bool:
+    """
+    Return whether a release drops an axis when it reads HDF5, and uses the last axis instead
+    (``saving_utils.model_from_config`` in keras/src/legacy/saving, 3.0 to 3.15).
+    """
+    if family_of(loader) == KERAS2 or axis is None:
+        return False
+    if isinstance(axis, list):
+        return len(axis) != 1
+    return isinstance(axis, int) and not is_since(loader, _KEEPS_AXIS)
 
 
 class _Mismatch(Struct, frozen=True, kw_only=True):
@@ -156,7 +172,6 @@ class StoredVariables:
         if self._file_cause is not None or not self._is_comparable:
             return self._file_cause
         key = (
-            family_of(loader),
             *_changes(loader),
             *(record_number(name, loader) for name in self._classes),
         )
@@ -525,7 +540,7 @@ class _Comparison:
         site = self._sites[index]
         shape: Shape | None = None
         if self._mode_of(index, slot) in (None, *SCALES):
-            build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
+            build = LayerBuild(config=self._config(index), inputs=self.stored.shapes.inputs(index))
             shape = variable_shape(site.class_name, slot, build)
         elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name in _PACKED:
             shape = self._packed_shape(index, slot)
@@ -538,6 +553,17 @@ class _Comparison:
             slot=slot,
             owner=index,
         )
+
+    def _config(self, index: int) -> Mapping[str, Json]:
+        """Return the arguments of a layer, without an axis that the release drops."""
+        site = self._sites[index]
+        config = site.config or {}
+        is_read_alone = site.parent is not None and self._sites[site.parent].is_model
+        if self.stored.document.format != "h5" or not is_read_alone:
+            return config
+        if not is_dropped_axis(config.get("axis"), self.loader):
+            return config
+        return {key: value for key, value in config.items() if key != "axis"}
 
     def _packed_shape(self, index: int, slot: VariableSlot) -> Shape | None:
         """
