@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.calls import CONSTANT, layer_name
 from policytool.releases import keras_objects
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_classes import Category, layer_facts
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -340,8 +340,8 @@ def misses_calls(config: Mapping[str, Json]) -> bool:
 
 def fails_on_list(model: Mapping[str, Json], *, is_called: bool = False) -> Iterator[bool]:
     """
-    Yield for each Sequential in a model in which a layer fails on the output of a model before it,
-    whether all releases of Keras 3 build that Sequential when they load the file; the others do it
+    Yield for each model in a model in which a layer fails on the output of a model before it,
+    whether all releases of Keras 3 build it when they load the file; a Sequential may be built only
     from Keras 3.5 on.
 
     A functional model returns a list of one tensor if the file lists its output, as all releases
@@ -354,13 +354,40 @@ def fails_on_list(model: Mapping[str, Json], *, is_called: bool = False) -> Iter
     layers = _layers(model)
     if is_chain and not runs and not (len(layers) > 1 and _starts_with_built_model(model)):
         return
-    if is_chain and _chain(layers)[1]:
+    _, fails = _chain(layers) if is_chain else _graph(model)
+    if fails:
         yield runs
     for layer in layers:
         inner = keras_objects.arguments_of(layer).get("layer")
         for nested in (layer, inner):
             if isinstance(nested, dict) and _is_model(nested):
                 yield from fails_on_list(nested, is_called=runs)
+
+
+def _graph(model: Mapping[str, Json]) -> tuple[str, bool]:
+    """
+    Return what a functional model returns (see :func:`_chain`), and whether one of its layers fails
+    on a tensor of one axis.
+    """
+    reduced: set[str] = set()
+    for layer in _layers(model):
+        inputs = {name for name, _ in tensors(layer.get("inbound_nodes"))}
+        facts = layer_facts(str(keras_objects.class_of(layer)))
+        if _is_model(layer):
+            is_reduced = _returned(layer) == "axis"
+        elif inputs.isdisjoint(reduced):
+            continue
+        elif facts.list_of_one in ("ranked", "shrunk"):
+            return "tensor", True
+        else:
+            passes = facts.list_of_one in ("kept", "built")
+            is_reduced = passes or facts.category is Category.MERGING
+        reduced |= {layer_name(layer)} if is_reduced else set()
+    outputs = keras_objects.arguments_of(model).get("output_layers")
+    if any(name in reduced for name, _ in tensors(outputs)):
+        return "axis", False
+    is_flat = isinstance(outputs, list) and outputs and isinstance(outputs[0], str)
+    return "tensor" if is_flat else "list", False
 
 
 def _starts_with_built_model(model: Mapping[str, Json]) -> bool:
@@ -395,11 +422,8 @@ def lists_outputs(model: Mapping[str, Json]) -> bool:
 
 def _returned(model: Mapping[str, Json]) -> str:
     """Return the form of what a model returns; see :func:`_chain`."""
-    if keras_objects.class_of(model) == SEQUENTIAL:
-        return _chain(_layers(model))[0]
-    outputs = keras_objects.arguments_of(model).get("output_layers")
-    is_flat = isinstance(outputs, list) and outputs and isinstance(outputs[0], str)
-    return "tensor" if is_flat else "list"
+    is_chain = keras_objects.class_of(model) == SEQUENTIAL
+    return (_chain(_layers(model)) if is_chain else _graph(model))[0]
 
 
 def _chain(layers: Sequence[Mapping[str, Json]]) -> tuple[str, bool]:

@@ -325,3 +325,26 @@ def test_layer_after_a_model_with_a_list_of_outputs(
     and with 60 classes in Keras 3.0, 3.12 and 3.15.
     """
     assert list(inbound_nodes.fails_on_list(chain(*layers))) == expected
+
+
+@pytest.mark.parametrize(("last", "fails"), [(DENSE, True), (RELU, False)])
+def test_layer_after_a_nested_model_that_returns_one_axis(last: Config, *, fails: bool) -> None:
+    """Two files of Keras 3.6 and 3.9 that Keras 3.15 fails to load: "expected min_ndim=2"."""
+
+    def called(layer: Config, name: str, *inputs: str) -> Config:
+        nodes = [{"args": [{"config": {"keras_history": [one, 0, 0]}}]} for one in inputs]
+        return {**layer, "name": name, "inbound_nodes": nodes}
+
+    def graph(*layers: Config) -> Config:
+        outputs = [[layers[-1]["name"], 0, 0]]
+        return {
+            "class_name": "Functional",
+            "config": {"layers": list(layers), "output_layers": outputs},
+        }
+
+    inner = called(chain(INPUT, functional(LISTED), BUILT), "chain", "x")
+    normal = called({"class_name": "LayerNormalization", "config": {}}, "n", "chain")
+    outer = called(graph(called(INPUT, "x"), inner, normal), "inner", "y")
+    added = called({"class_name": "Add", "config": {}}, "a", "inner", "y")
+    model = graph(called(INPUT, "y"), outer, added, called(last, "last", "a"))
+    assert list(inbound_nodes.fails_on_list(model)) == [True] * fails
