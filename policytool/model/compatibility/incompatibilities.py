@@ -17,7 +17,7 @@ from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
-from policytool.releases import known_arguments, layer_variables
+from policytool.releases import dtype_support, known_arguments, layer_variables
 from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 
@@ -191,6 +191,18 @@ def _meets_rank(evidence: Evidence) -> bool:
 
 def _are_integers(modes: Iterable[str]) -> bool:
     return not _INTEGER_MODES.isdisjoint(mode.partition("/")[0] for mode in modes)
+
+
+def _follows_policy(class_name: str) -> bool:
+    """
+    Return whether a variable of a class has the dtype of a pure policy, or may have it; those of a
+    BatchNormalization have not (measured in TF 2.5, and with files of TF 2.4).
+    """
+    variables = layer_variables.slots(class_name, "tf2.4", {})
+    return variables is None or any(
+        dtype_support.variable_dtype("tf2.5", class_name, "bfloat16", slot.name) is None
+        for slot in variables
+    )
 
 
 def _is_keras2(evidence: Evidence) -> bool:
@@ -1018,9 +1030,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "h5",
         "tf1.15 to tf2.4",
-        ("a layer stores its variables in bfloat16, which these releases cannot read from HDF5"),
+        "a layer stores its variables in bfloat16, which these releases cannot read from HDF5",
         lambda evidence: any(
-            policy == "bfloat16" and layer_variables.has_variables(name) is not False
+            policy == "bfloat16" and _follows_policy(name)
             for name, policy in evidence.traits.layer_policies
         ),
     ),

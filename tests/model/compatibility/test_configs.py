@@ -861,11 +861,14 @@ def test_list_of_one_tensor_fails_in_the_measured_classes(
     assert found == ({"keras3.0", "keras3.15"} if fails else set())
 
 
-@pytest.mark.parametrize(("class_name", "fails"), [("MaxPooling3D", False), ("Dense", True)])
+@pytest.mark.parametrize(
+    ("class_name", "fails"),
+    [("MaxPooling3D", False), ("Dense", True), ("BatchNormalization", False)],
+)
 def test_only_bfloat16_variables_are_unreadable_in_hdf5(
     tmp_path: Path, class_name: str, *, fails: bool
 ) -> None:
-    """TF 2.4 loads a MaxPooling3D under bfloat16, and not a Dense."""
+    """TF 2.4 loads a MaxPooling3D or BatchNormalization under bfloat16, and not a Dense."""
     layer = {"class_name": class_name, "config": dense("b", "bfloat16")["config"]}
     verdict = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")["tf2.4"]
     reasons = [cause.reason for cause in verdict.causes if "in bfloat16" in cause.reason]
