@@ -504,3 +504,23 @@ def test_tf_2_4_counts_the_variables_of_a_nested_functional(
     found = policytool.inspect(path).releases
     reasons = {name: "3 are stored" in str(found[name].causes) for name in ("tf2.4", "tf2.9")}
     assert reasons == {"tf2.4": fails, "tf2.9": False}
+
+
+@pytest.mark.parametrize(("columns", "fails"), [(2, False), (3, True)])
+def test_kernel_of_a_quantized_layer_in_hdf5_has_its_shape(
+    tmp_path: Path, columns: int, *, fails: bool
+) -> None:
+    """Keras 3.3 and 3.13 fail to load an int8 kernel with one more column."""
+    layer = _layer(INT8)
+    path = h5_model(
+        tmp_path / "m.h5", sequential(INPUT, layer), weights=False, keras_version="3.12.0"
+    )
+    with h5py.File(path, "r+") as file:
+        group = file["model_weights"].create_group("dense_a")
+        shapes = {"bias": (2,), "kernel": (6, columns), "kernel_scale": (2,)}
+        for name, shape in shapes.items():
+            group[name] = np.zeros(shape, "float32")
+        group.attrs["weight_names"] = [name.encode() for name in shapes]
+        file["model_weights"].attrs["layer_names"] = [b"dense_a"]
+    reason = policytool.inspect(path).releases[NEWEST].reason
+    assert ("the variable kernel" in str(reason)) is fails
