@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import LOST_VALUES
 from policytool.migration import planning
 from policytool.migration.planning import decisions
-from policytool.model import exports, tfjs_objections
+from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
 from policytool.releases import known_arguments
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
     EXPORTERS,
     KERAS3,
@@ -246,20 +247,25 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
     """
     Compatibility of the model with the target release is unknown.
 
-    The model contains a custom class, a Lambda layer, an op that is called by name, or a key that
-    no known release writes. Only loading the model in the target release shows whether it is
-    compatible. If the release certainly loads the model after ``migrate --target``, the finding
-    contains this command.
+    The model contains a Lambda layer, an op that is called by name, or a key that no known release
+    writes; PT603 reports custom classes. Only loading the model in the target release shows whether
+    it is compatible. If the release certainly loads the model after ``migrate --target``, the
+    finding contains this command.
 
     Sources: docs/reference/compatibility.md, which lists the checks and the results of loading the
     fixtures in real releases.
     """
     # If the target fails to load the model, PT501 reports it.
+    custom = {
+        site.class_name
+        for site in (case.loaded.sites if case.loaded is not None else ())
+        if custom_classes.is_opaque(site) and not layer_facts(site.class_name).is_opaque
+    }
     for verdict in _target_verdicts(case, options):
         if verdict.reason is None:
             for doubt in verdict.doubts:
-                if doubt.kind is Obstacle.RESULTS:
-                    continue  # PT504 reports it
+                if doubt.kind is Obstacle.RESULTS or doubt.class_name in custom:
+                    continue  # PT504 reports the first, and PT603 the second
                 yield unknown_compatibility.finding(
                     f"compatibility with {release_name(verdict.loader)} is unknown: "
                     f"{doubt.reason}{_further_layers(doubt)}",

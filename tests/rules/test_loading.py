@@ -192,3 +192,11 @@ def test_axis_that_keras3_ignores_changes_results(
     assert message.startswith("results differ in Keras 3.15: the axis [1, 2]")
     assert "PT502" not in {finding.rule for finding in audited.findings}
     assert audited.commands[0].arguments
+
+
+@pytest.mark.parametrize("name", ["keras3.15/custom_layer.keras", "tf2.15/custom_layer"])
+def test_custom_class_is_one_finding(name: str) -> None:
+    audited = policytool.audit(FIXTURES / name, target=name.partition("/")[0])
+    rules = [finding.rule for finding in audited.findings]
+    assert "PT603" in rules
+    assert "PT502" not in rules
