@@ -113,6 +113,10 @@ class LayerShapes:
         shape = _shape((site.config or {}).get("build_input_shape"))
         return shape is not None or _declared(site) is not None or self.is_built(index)
 
+    def declared(self, index: int) -> Shape | None:
+        """Return the shape that the config of an input, or of a first layer, declares."""
+        return _declared(self.sites[index])
+
     def entry(self, index: int) -> Mapping[str, Json]:
         """Return the object that serializes a layer; empty for a layer that its parent creates."""
         entry = self.sites[index].entry

@@ -171,10 +171,16 @@ class ConfigTraits:
     """Class names of layers with a list as their axis."""
 
     wrapped_axis: bool = False
-    """Whether a BatchNormalization in the config of another layer has a list as its axis."""
+    """
+    Whether a BatchNormalization has a list as its axis in the config of another layer, or with a
+    module, as releases write it in models that are nested twice.
+    """
 
     float_hashes: bool = False
     """Whether a Hashing layer returns bucket numbers but has a dtype that is not an integer."""
+
+    policy_hashes: bool = False
+    """Whether a Hashing layer returns bucket numbers and has a policy in a dict."""
 
     half_ops: bool = False
     """Whether the op of an op layer of TF 1.15 to 2.3 has the type float16."""
@@ -349,6 +355,8 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
         traits.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, traits)
+            if "module" in value and class_name == _NORMALIZATION:
+                traits.wrapped_axis |= isinstance(config.get("axis"), list)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
                 _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
@@ -438,6 +446,7 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
     if class_name == "Hashing" and config.get("output_mode", "int") == "int":
         dtype = config.get("dtype")
         traits.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
+        traits.policy_hashes |= isinstance(dtype, dict)
 
 
 def _exceeds_one(value: Json) -> bool:

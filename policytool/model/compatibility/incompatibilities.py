@@ -997,6 +997,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: evidence.traits.float_hashes,
     ),
     _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "keras3.0",
+        "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
+        lambda evidence: evidence.traits.policy_hashes,
+    ),
+    _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 to keras3.6",

@@ -43,7 +43,7 @@ from policytool.model.compatibility.quantized_kernels import (
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
-from policytool.model.tree import LAYERS, path_of
+from policytool.model.tree import INPUT_CLASS, LAYERS, path_of
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import (
@@ -92,7 +92,11 @@ _HISTORY: Final = 1024
 
 _PACKED: Final = frozenset({"kernel", "embeddings"})
 _EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
-_SCALED_AXIS: Final = {"Dense": ("kernel_scale", -1), "Embedding": ("embeddings_scale", 0)}
+_SCALED_AXIS: Final = {
+    "Dense": ("kernel_scale", -1),
+    "Embedding": ("embeddings_scale", 0),
+    "ReversibleEmbedding": ("embeddings_scale", 0),
+}
 """The scale that int8 adds to a class, and the axis of the kernel that the scale has."""
 
 _UNWRITTEN: Final = (
@@ -247,6 +251,11 @@ class StoredVariables:
             if counts[key] > 1 and keras_objects.SHARED_ID in self.shapes.entry(index)
         )
 
+    @cached_property
+    def borrowing(self) -> frozenset[tuple[str, ...]]:
+        """The paths of the models with a layer whose first place is in another model."""
+        return frozenset(names[:-1] for site in self.placed.sites for names in site.also_at)
+
     def is_comparable(self, index: int, loader: str) -> bool:
         """
         Return whether a layer certainly creates its variables when a release loads the model: the
@@ -271,12 +280,27 @@ class StoredVariables:
         layers = self.placed.children[index]
         if not layers or self.shapes.has_declared_input(index):
             return True
-        is_model = self.placed.sites[layers[0]].is_model
-        if not is_model or family_of(loader) == KERAS2:
-            is_declared = self.shapes.has_declared_input(layers[0])
-            return is_declared or (is_model and self._is_built_model(layers[0], loader))
+        if not self.placed.sites[layers[0]].is_model:
+            return self.shapes.has_declared_input(layers[0])
+        if family_of(loader) == KERAS2:
+            return self._declares_shape(layers[0])
         builds = is_since(loader, BUILDS_AFTER_MODELS) and len(layers) > 1
         return builds and self._is_built_model(layers[0], loader)
+
+    def _declares_shape(self, index: int) -> bool:
+        """
+        Return whether Keras 2 finds the input shape of a Sequential in its first layer, a model: in
+        the first layer in it, and not in the InputLayer of a Sequential
+        (``get_input_shape_and_dtype`` in tf_keras/src/engine/training_utils.py).
+        """
+        site = self.placed.sites[index]
+        if not site.is_model:
+            return self.shapes.declared(index) is not None
+        layers = self.placed.children[index]
+        is_chain = layer_facts(site.class_name).network == "chain"
+        if is_chain and layers and self.placed.sites[layers[0]].class_name == INPUT_CLASS:
+            layers = layers[1:]
+        return bool(layers) and self._declares_shape(layers[0])
 
     def parameters(self, index: int) -> int | None:
         """
@@ -588,7 +612,8 @@ class _Comparison:
         """Yield the known variables that quantization adds to a layer and the layers it creates."""
         counts = Counter(slot.within for slot in created)
         for slot, kernel in zip(created, expected, strict=True):
-            if slot.index == 0:
+            is_untied = len(created) > 1 and kernel.class_name in _EMBEDDINGS
+            if slot.index == 0 and not is_untied:
                 shapes = _added_shapes(self._quantization_of(index, slot), kernel)
                 for number, (name, shape) in enumerate(shapes, counts[slot.within]):
                     yield replace(
@@ -709,6 +734,8 @@ class _Comparison:
         """Return the variables of a layer and of all layers in it; None if unknown."""
         site = self._sites[index]
         if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
+            return None
+        if site.names in self.stored.borrowing:
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
         own = LayerVariables(expected=()) if site.is_model else self.own(index)

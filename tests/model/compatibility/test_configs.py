@@ -890,3 +890,25 @@ def test_kernel_must_have_the_channels_of_its_input(
     reasons = _json_reasons(model, tmp_path / "model.json")
     found = {name for name, reason in reasons.items() if "number of input channels" in reason}
     assert found == ({"keras3.15"} if fails else set())
+
+
+def test_keras_3_0_requires_the_name_of_a_dtype_for_hashing(tmp_path: Path) -> None:
+    """``Hashing.__init__`` in Keras 3.0 compares the dtype with names; Keras 3.6 loads the file."""
+    policy = {"class_name": "DTypePolicy", "config": {"name": "int64"}}
+    config = {"name": "h", "trainable": True, "num_bins": 5, "output_mode": "int", "dtype": policy}
+    layer = {"class_name": "Hashing", "config": config, "module": "keras.layers"}
+    model = {**sequential(_input("x", 1), layer), "module": "keras"}
+    reasons = _json_reasons(model, tmp_path / "m.json")
+    assert {name for name, reason in reasons.items() if "requires the name" in reason} == {
+        "keras3.0"
+    }
+
+
+@pytest.mark.parametrize("module", [None, "keras.layers"])
+def test_axis_in_a_list_with_a_module_fails_in_keras_3(tmp_path: Path, module: str | None) -> None:
+    """A file of TF 2.15 with a Sequential in a Sequential, which Keras 3.15 fails to load."""
+    config = {"name": "b", "trainable": True, "dtype": "float32", "axis": [1]}
+    layer = {"class_name": "BatchNormalization", "config": config}
+    model = sequential(FLOATS, {**layer, **({"module": module} if module else {})})
+    found = verdicts_on(model, tmp_path / "model.h5")["keras3.15"].causes
+    assert any("BatchNormalization layer inside" in cause.reason for cause in found) is bool(module)

@@ -524,3 +524,36 @@ def test_kernel_of_a_quantized_layer_in_hdf5_has_its_shape(
         file["model_weights"].attrs["layer_names"] = [b"dense_a"]
     reason = policytool.inspect(path).releases[NEWEST].reason
     assert ("the variable kernel" in str(reason)) is fails
+
+
+@pytest.mark.parametrize(
+    ("first", "fails"), [("InputLayer", False), ("Dense", True), ("Functional", True)]
+)
+def test_keras_2_builds_a_sequential_for_the_first_layer_in_its_first_model(
+    tmp_path: Path, first: str, *, fails: bool
+) -> None:
+    """
+    tf_keras 2.21 loads an archive of a Sequential that begins with a Sequential with an InputLayer,
+    without the variables of its other layers.
+    """
+    inputs = {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 6], "name": "x"}}
+    shaped = dense("dense_b", batch_input_shape=[None, 6])
+    inner = sequential(
+        *([shaped] if first == "Dense" else [inputs, dense("dense_b")]), name="inner"
+    )
+    if first == "Functional":
+        graph = {"input_layers": [["x", 0, 0]], "output_layers": [["dense_b", 0, 0]]}
+        inner = {**inner, "class_name": first, "config": {**inner["config"], **graph}}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for place, shape in {"0": (6, 2), "1": (2,)}.items():
+            file[f"layers/{first.lower()}/layers/dense/vars/{place}"] = np.zeros(shape, "float32")
+    metadata = json.dumps({"keras_version": "2.21.0"}).encode()
+    model = sequential(inner, dense("dense_a"))
+    members = {
+        **keras_members(model),
+        "metadata.json": metadata,
+        "model.weights.h5": buffer.getvalue(),
+    }
+    verdict = policytool.inspect(keras_zip(tmp_path / "m.keras", members)).releases["tf_keras2.21"]
+    assert any("mlp/dense_a" in cause.layers for cause in verdict.causes) is fails

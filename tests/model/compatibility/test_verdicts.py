@@ -101,6 +101,7 @@ CALLS: Final = (
         "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
         "not check"
     ),
+    "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
 )
 """Reasons that tests of configs and of quantized layers cover."""
 
