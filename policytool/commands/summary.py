@@ -219,7 +219,7 @@ def _outcome(verdict: Verdict) -> ReleaseOutcome:
     return ReleaseOutcome(
         release=verdict.loader,
         loading=verdict.outcome,
-        cause=next((cause.kind for cause in decisive), None),
+        cause=next((cause.kind for cause in decisive if cause.kind is not Obstacle.RESULTS), None),
         reason=verdict.explanation,
     )
 

@@ -75,6 +75,10 @@ NO_WEIGHTS: Final = "no-weights"
 """The code of an observation about a model whose file lacks the part with the weights."""
 
 
+LOST_VALUES: Final = ("checkpoint-incomplete", "tfjs-incomplete", "truncated")
+"""The codes of observations about a file with values that is missing or too short."""
+
+
 UNTYPED: Final = "untyped-variables"
 """The code of an observation about variables in an archive that lack their dtype."""
 

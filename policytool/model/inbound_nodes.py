@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.calls import CONSTANT, layer_name
 from policytool.releases import keras_objects
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_classes import Category, layer_facts
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -338,50 +338,117 @@ def misses_calls(config: Mapping[str, Json]) -> bool:
     ) or bool(uncallable_layers(config, from_zero=True))
 
 
-def classes_after_models(layers: Sequence[Mapping[str, Json]]) -> Iterator[str]:
+def fails_on_list(model: Mapping[str, Json], *, is_called: bool = False) -> Iterator[bool]:
     """
-    Yield the class of each layer of a Sequential that is the first user of the output of a
-    functional model before it, if that model has a list of outputs.
+    Yield for each model in a model in which a layer fails on the output of a model before it,
+    whether all releases of Keras 3 build it when they load the file; a Sequential may be built only
+    from Keras 3.5 on.
+
+    A functional model returns a list of one tensor if the file lists its output, as all releases
+    before Keras 3.11 write it.
+
+    :param is_called: whether the model is called when the file is loaded
     """
-    listed = False
-    for entry in layers:
-        class_name = keras_objects.class_of(entry)
-        if class_name in MODELS:
-            listed = lists_outputs(entry)
-        elif listed and layer_facts(str(class_name)).list_of_one != "kept":
-            yield str(class_name)
-            listed = False
+    is_chain = keras_objects.class_of(model) == SEQUENTIAL
+    runs = is_called or not is_chain or _declares_input(model)
+    layers = _layers(model)
+    if is_chain and not runs and not (len(layers) > 1 and _starts_with_built_model(model)):
+        return
+    _, fails = _chain(layers) if is_chain else _graph(model)
+    if fails:
+        yield runs
+    for layer in layers:
+        inner = keras_objects.arguments_of(layer).get("layer")
+        for nested in (layer, inner):
+            if isinstance(nested, dict) and _is_model(nested):
+                yield from fails_on_list(nested, is_called=runs)
 
 
-def lists_outputs(entry: Mapping[str, Json]) -> bool:
+def _graph(model: Mapping[str, Json]) -> tuple[str, bool]:
     """
-    Return whether a functional model has a list of outputs, as all releases before Keras 3.11 write
-    it, or a Sequential ends in such a model.
+    Return what a functional model returns (see :func:`_chain`), and whether one of its layers fails
+    on a tensor of one axis.
     """
-    config = entry.get("config")
-    if not isinstance(config, dict):
-        return isinstance(config, list) and _chain_lists_outputs(config)
-    if keras_objects.class_of(entry) != SEQUENTIAL:
-        outputs = config.get("output_layers")
-        return not (isinstance(outputs, list) and outputs and isinstance(outputs[0], str))
-    layers = config.get("layers")
-    return isinstance(layers, list) and _chain_lists_outputs(layers)
-
-
-def _chain_lists_outputs(layers: Sequence[Json]) -> bool:
-    """
-    Return whether the last model of a Sequential has a list of outputs that later layers pass on.
-    """
-    listed = False
-    for entry in layers:
-        if not isinstance(entry, dict):
+    reduced: set[str] = set()
+    for layer in _layers(model):
+        inputs = {name for name, _ in tensors(layer.get("inbound_nodes"))}
+        facts = layer_facts(str(keras_objects.class_of(layer)))
+        if _is_model(layer):
+            is_reduced = _returned(layer) == "axis"
+        elif inputs.isdisjoint(reduced):
             continue
-        class_name = keras_objects.class_of(entry)
-        if class_name in MODELS:
-            listed = lists_outputs(entry)
+        elif facts.list_of_one in ("ranked", "shrunk"):
+            return "tensor", True
         else:
-            listed &= layer_facts(str(class_name)).list_of_one == "kept"
-    return listed
+            passes = facts.list_of_one in ("kept", "built")
+            is_reduced = passes or facts.category is Category.MERGING
+        reduced |= {layer_name(layer)} if is_reduced else set()
+    outputs = keras_objects.arguments_of(model).get("output_layers")
+    if any(name in reduced for name, _ in tensors(outputs)):
+        return "axis", False
+    is_flat = isinstance(outputs, list) and outputs and isinstance(outputs[0], str)
+    return "tensor" if is_flat else "list", False
+
+
+def _starts_with_built_model(model: Mapping[str, Json]) -> bool:
+    """Return whether Keras 3.5 and later build a Sequential for the inputs of its first model."""
+    first = next(iter(_layers(model)), {})
+    if keras_objects.class_of(first) != SEQUENTIAL:
+        return _is_model(first)
+    return _declares_input(first) or (len(_layers(first)) > 1 and _starts_with_built_model(first))
+
+
+def _layers(model: Mapping[str, Json]) -> list[dict[str, Json]]:
+    return [
+        layer for layer in keras_objects.layer_list(model.get("config")) if isinstance(layer, dict)
+    ]
+
+
+def _declares_input(chain: Mapping[str, Json]) -> bool:
+    """Return whether a Sequential declares the shape of its input."""
+    arguments = keras_objects.arguments_of(chain)
+    first = keras_objects.arguments_of(next(iter(_layers(chain)), {}))
+    return (
+        bool(arguments.get("build_input_shape"))
+        or bool(chain.get("build_config"))
+        or not first.keys().isdisjoint(("batch_shape", "batch_input_shape"))
+    )
+
+
+def lists_outputs(model: Mapping[str, Json]) -> bool:
+    """Return whether a model returns a list of one tensor."""
+    return _returned(model) == "list"
+
+
+def _returned(model: Mapping[str, Json]) -> str:
+    """Return the form of what a model returns; see :func:`_chain`."""
+    is_chain = keras_objects.class_of(model) == SEQUENTIAL
+    return (_chain(_layers(model)) if is_chain else _graph(model))[0]
+
+
+def _chain(layers: Sequence[Mapping[str, Json]]) -> tuple[str, bool]:
+    """
+    Return what a Sequential returns (``tensor``, ``list``, or ``axis`` for a tensor of one axis),
+    and whether one of its layers fails.
+    """
+    value = "tensor"
+    for layer in layers:
+        if _is_model(layer):
+            value = _returned(layer)
+            continue
+        outcome = layer_facts(str(keras_objects.class_of(layer))).list_of_one
+        is_last_axis = keras_objects.arguments_of(layer).get("axis", -1) in (-1, [-1], None)
+        is_kept = outcome == "kept" or (outcome in ("built", "ranked") and is_last_axis)
+        if value == "list" and outcome is not None:
+            is_built = outcome == "kept" or bool(layer.get("build_config"))
+            if not is_built or not (is_kept or outcome == "shrunk"):
+                return value, True
+            value = "list" if is_kept else "axis"
+        elif value == "axis" and outcome in ("ranked", "shrunk"):
+            return value, True
+        elif outcome not in ("kept", "built"):
+            value = "tensor"
+    return value, False
 
 
 def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:

@@ -195,6 +195,9 @@ class Obstacle(StrEnum):
     VARIABLES = "variables"
     """Stored variables that are missing, or that do not match those of its layers."""
 
+    RESULTS = "results"
+    """What the model computes: the release loads it."""
+
 
 class Cause(Struct, frozen=True, kw_only=True):
     """A reason that is sufficient for a release to fail."""
@@ -283,7 +286,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """All known causes of the failure; the first is the reason."""
 
     doubts: tuple[Cause, ...] = ()
-    """Possible causes of a failure that the file neither proves nor excludes."""
+    """
+    Possible causes of a failure that the file neither proves nor excludes, and causes of other
+    results.
+    """
 
     training: PartVerdict | None = None
     """
@@ -296,7 +302,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         """The outcome for the file; a reason to fail takes precedence over doubts."""
         if self.reason is not None:
             return Outcome.INCOMPATIBLE
-        return Outcome.UNKNOWN if self.doubts else Outcome.LOADS
+        return Outcome.LOADS if self.not_judged is None else Outcome.UNKNOWN
 
     @property
     def explanation(self) -> str | None:
@@ -314,7 +320,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     @property
     def not_judged(self) -> str | None:
         """The reason why the outcome is unknown; None if it is known."""
-        return self.doubts[0].reason if self.outcome is Outcome.UNKNOWN else None
+        doubts = (doubt.reason for doubt in self.doubts if doubt.kind is not Obstacle.RESULTS)
+        return next(doubts, None) if self.reason is None else None
 
 
 def verdict_of(verdicts: Iterable[Verdict], loader: str) -> Verdict | None:

@@ -84,7 +84,7 @@ class LayerShapes:
 
     def inputs(self, index: int) -> Inputs:
         """Return the known shapes of a layer's inputs."""
-        entry = self._entry(index)
+        entry = self.entry(index)
         known = _build_shapes(entry) or _first_call(self.sites[index], entry)
         if known:
             return known
@@ -105,7 +105,7 @@ class LayerShapes:
 
     def is_built(self, index: int) -> bool:
         """Return whether the file stores the shapes for which a layer was built."""
-        return bool(_build_shapes(self._entry(index)))
+        return bool(_build_shapes(self.entry(index)))
 
     def has_declared_input(self, index: int) -> bool:
         """Return whether the config of a layer or a chain declares the shape of its input."""
@@ -113,7 +113,11 @@ class LayerShapes:
         shape = _shape((site.config or {}).get("build_input_shape"))
         return shape is not None or _declared(site) is not None or self.is_built(index)
 
-    def _entry(self, index: int) -> Mapping[str, Json]:
+    def declared(self, index: int) -> Shape | None:
+        """Return the shape that the config of an input, or of a first layer, declares."""
+        return _declared(self.sites[index])
+
+    def entry(self, index: int) -> Mapping[str, Json]:
         """Return the object that serializes a layer; empty for a layer that its parent creates."""
         entry = self.sites[index].entry
         if entry is None:
@@ -155,7 +159,7 @@ class LayerShapes:
         layers = [child for child in below if self.sites[child].attribute == LAYERS]
         if len(layers) != len(list(layer_entries(config))):
             return  # a layer is also in another model
-        start = _build_shapes(self._entry(index)).get(INPUT) or _shape(
+        start = _build_shapes(self.entry(index)).get(INPUT) or _shape(
             config.get("build_input_shape")
         )
         start = start or (input_shapes[0] if input_shapes else None)

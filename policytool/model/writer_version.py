@@ -119,8 +119,11 @@ class ConfigTraits:
     given_states: bool = False
     """Whether a recurrent layer of a functional model receives states in addition to its input."""
 
-    behind_models: set[str] = field(default_factory=set)
-    """Class names of layers in a Sequential that use the output of a functional model."""
+    fails_on_list: bool = False
+    """Whether a layer of a Sequential fails on the output of a functional model, a list."""
+
+    fails_on_list_late: bool = False
+    """Whether this is so if the Sequential is built, as Keras 3.5 and later do."""
 
     distributed_models: set[str] = field(default_factory=set)
     """The classes of models that a TimeDistributed wraps."""
@@ -168,10 +171,16 @@ class ConfigTraits:
     """Class names of layers with a list as their axis."""
 
     wrapped_axis: bool = False
-    """Whether a BatchNormalization in the config of another layer has a list as its axis."""
+    """
+    Whether a BatchNormalization has a list as its axis in the config of another layer, or with a
+    module, as releases write it in models that are nested twice.
+    """
 
     float_hashes: bool = False
     """Whether a Hashing layer returns bucket numbers but has a dtype that is not an integer."""
+
+    policy_hashes: bool = False
+    """Whether a Hashing layer returns bucket numbers and has a policy in a dict."""
 
     half_ops: bool = False
     """Whether the op of an op layer of TF 1.15 to 2.3 has the type float16."""
@@ -291,6 +300,9 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
         traits.root_keys = frozenset(config)
         traits.root_class = str(keras_objects.class_of(config))
         traits.graph_network = config.get("is_graph_network") is True
+        for is_always_built in inbound_nodes.fails_on_list(config):
+            traits.fails_on_list |= is_always_built
+            traits.fails_on_list_late = True
         traits.shape_in_layer = _declares_shape(config)
         traits.shaped = _class_names(config) if traits.shape_in_layer else ()
     for value in _dicts(config, training):
@@ -343,6 +355,8 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
         traits.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, traits)
+            if "module" in value and class_name == _NORMALIZATION:
+                traits.wrapped_axis |= isinstance(config.get("axis"), list)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
                 _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
@@ -432,6 +446,7 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
     if class_name == "Hashing" and config.get("output_mode", "int") == "int":
         dtype = config.get("dtype")
         traits.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
+        traits.policy_hashes |= isinstance(dtype, dict)
 
 
 def _exceeds_one(value: Json) -> bool:
@@ -495,9 +510,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
-    if class_name == "Sequential":
-        traits.behind_models.update(inbound_nodes.classes_after_models(layers))
-    elif nested:
+    if class_name != "Sequential" and nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
     if any("Attention" in str(keras_objects.class_of(layer)) for layer in layers):
         traits.causal_calls |= any(

@@ -37,6 +37,9 @@ WrappedOp = Literal["function", "class_method", "attribute", "node_def"]
 Outcome = Literal["kept", "fails"]
 """Whether Keras 3 builds a layer, whose output then is of the same form, or fails."""
 
+ListOutcome = Literal["kept", "built", "ranked", "shrunk", "fails"]
+"""What Keras 3 does with a layer behind a list of one tensor; the schema describes the values."""
+
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -154,7 +157,7 @@ class LayerFacts(Struct, frozen=True, kw_only=True):
     interpolates: bool = False
     keeps_integers: bool = False
     later_name: str | None = None
-    list_of_one: Outcome | None = None
+    list_of_one: ListOutcome | None = None
     makes_mask: str | None = None
     masks_scores: bool = False
     moves: str | None = None

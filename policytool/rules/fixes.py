@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from policytool.formats.document import LOST_VALUES
 from policytool.formats.edits import EditKind
-from policytool.formats.tfjs import INCOMPLETE
 from policytool.migration import planning
 from policytool.migration.plan import WEIGHT_REWRITE, WRAPPER_POLICY, NoteSeverity
 from policytool.migration.planning import notes
@@ -283,7 +283,7 @@ def is_unloadable(case: RuleInput) -> bool:
     Return whether no release loads a file because of its stored variables, and ``migrate`` does not
     resolve that, as it does for quantized attention layers.
     """
-    if case.damaged or any(case.observations(INCOMPLETE)):
+    if case.damaged or any(case.observations(*LOST_VALUES)):
         return True
     if stored_variables.damage(case.model.loaders) is None:
         return False

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.tfjs import INCOMPLETE
+from policytool.formats.document import LOST_VALUES
 from policytool.migration import planning
 from policytool.migration.planning import decisions
-from policytool.model import exports, tfjs_objections
+from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
 from policytool.releases import known_arguments
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
     EXPORTERS,
     KERAS3,
@@ -246,18 +247,25 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
     """
     Compatibility of the model with the target release is unknown.
 
-    The model contains a custom class, a Lambda layer, an op that is called by name, or a key that
-    no known release writes. Only loading the model in the target release shows whether it is
-    compatible. If the release certainly loads the model after ``migrate --target``, the finding
-    contains this command.
+    The model contains a Lambda layer, an op that is called by name, or a key that no known release
+    writes; PT603 reports custom classes. Only loading the model in the target release shows whether
+    it is compatible. If the release certainly loads the model after ``migrate --target``, the
+    finding contains this command.
 
     Sources: docs/reference/compatibility.md, which lists the checks and the results of loading the
     fixtures in real releases.
     """
     # If the target fails to load the model, PT501 reports it.
+    custom = {
+        site.class_name
+        for site in (case.loaded.sites if case.loaded is not None else ())
+        if custom_classes.is_opaque(site) and not layer_facts(site.class_name).is_opaque
+    }
     for verdict in _target_verdicts(case, options):
         if verdict.reason is None:
             for doubt in verdict.doubts:
+                if doubt.kind is Obstacle.RESULTS or doubt.class_name in custom:
+                    continue  # PT504 reports the first, and PT603 the second
                 yield unknown_compatibility.finding(
                     f"compatibility with {release_name(verdict.loader)} is unknown: "
                     f"{doubt.reason}{_further_layers(doubt)}",
@@ -354,7 +362,7 @@ _AT_MINUS_ONE: Final = 1
 )
 def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
-    Activation function has a different formula in the target release.
+    Activation function has a different formula, or another axis, in the target release.
 
     ``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, clipped to the range from
     0 to 1. In an LSTM or ConvLSTM2D with this activation, the gates return different values, and
@@ -362,13 +370,27 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     name, but its formula silently changes. ``migrate --target`` keeps predictions unchanged: it
     scales the input of the activation with an additional layer or, in recurrent layers with
     ``--allow weight-rewrite``, rescales the weights. The rule does not check custom functions with
-    the same name.
+    the same name. When Keras 3 reads HDF5, it ignores several axes of a Softmax or
+    UnitNormalization, and uses the last axis; a ``.keras`` file keeps them.
 
     Sources: every activation function of every release, called with the same inputs
     (fixtures/layer_arguments.py).
     """
     if case.loaded is None or not options.targets:
         return
+    for verdict in _target_verdicts(case, options):
+        for cause in verdict.doubts if verdict.reason is None else ():
+            if cause.kind is Obstacle.RESULTS:
+                yield changed_activation.finding(
+                    f"results differ in {release_name(verdict.loader)}: "
+                    f"{cause.reason}{_further_layers(cause)}",
+                    path=cause.layers[0] if cause.layers else None,
+                    address=_cause_address(case, cause),
+                    detail=_cause_detail(verdict, cause),
+                    advice=fixes.conversion_advice(
+                        case, verdict.loader, "save the model as .keras, which keeps the axis"
+                    ),
+                )
     writer = case.loaded.origins[-1].id
     for name, layers in _changing_activations(case).items():
         written = known_arguments.activation_values(name, writer)
@@ -486,7 +508,7 @@ def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Fin
             detail=cause.reason,
             advice=cause.remedy,
         )
-    yield from mismatched_variables.observation_findings(case, INCOMPLETE, advice=_COPY_AGAIN)
+    yield from mismatched_variables.observation_findings(case, *LOST_VALUES, advice=_COPY_AGAIN)
     reasons = {reason.partition(";")[0]: path for path, reason in case.damaged.items()}
     for reason, path in reasons.items() if not loader_by_cause else ():
         yield mismatched_variables.finding(

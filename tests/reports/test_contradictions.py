@@ -155,6 +155,9 @@ def check_audit(audited: Audited, model: Model, target: str) -> None:
     }
     if any(finding.rule == "PT506" for finding in audited.findings):
         found.add("incompatible")  # its detail has no release, because no release loads the file
+    if verdict and any(" is a custom class" in doubt.reason for doubt in verdict.doubts):
+        assert "PT603" in {finding.rule for finding in audited.findings}
+        found |= {"unknown"} if verdict.reason is None else set()
     if audited.format == TFJS:
         assert verdict is None
         assert found == {"incompatible"}  # TensorFlow.js models have no verdict on Keras

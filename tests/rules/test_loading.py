@@ -18,6 +18,7 @@ from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,8 +113,34 @@ def test_incomplete_savedmodel_is_copied_again(
     assert not any(finding.fix_safety for finding in audited.findings)
     (command,) = audited.commands
     assert command.reason is not None
-    assert command.reason.startswith("no release loads the file: part of its checkpoint is missing")
+    missing = "no release loads the file: variables/variables.index is missing"
+    assert command.reason.startswith(missing)
     assert "TF Serving" not in run("inspect", model).out
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize(
+    ("folder", "index", "shard"),
+    [
+        ("tfjs4.22/from_tf2.3", "model.json", "group1-shard1of1.bin"),
+        ("checkpoints", "training.index", "training.data-00000-of-00001"),
+    ],
+)
+def test_lost_shard_is_named(
+    tmp_path: Path, folder: str, index: str, shard: str, *, is_cut: bool
+) -> None:
+    model = tmp_path / "model" / index
+    shutil.copytree(FIXTURES / folder, model.parent)
+    values = model.with_name(shard)
+    data = values.read_bytes()
+    values.unlink()
+    if is_cut:
+        values.write_bytes(data[:20])
+    audited = policytool.audit(model)
+    (finding,) = [finding for finding in audited.findings if finding.rule == "PT506"]
+    assert (shard if not is_cut or index != "model.json" else "20 bytes") in finding.message
+    assert [command.arguments for command in audited.commands] == [None]
+    assert finding.message.replace("\n", " ") in " ".join(run("inspect", model).out.split())
 
 
 @pytest.mark.parametrize(
@@ -145,3 +172,31 @@ def test_values_of_a_savedmodel_are_counted() -> None:
     assert len(stored.counts) == 6
     assert not stored.unread
     assert not stored.damaged
+
+
+@pytest.mark.parametrize(("name", "axis"), [("Softmax", [1, 2]), ("UnitNormalization", [1, 2])])
+def test_axis_that_keras3_ignores_changes_results(
+    tmp_path: Path, name: str, axis: list[int]
+) -> None:
+    """Keras 3.0, 3.6 and 3.15 load such files of TF 2.15 and Keras 3.15, and use the last axis."""
+    config = {"name": "b", "trainable": True, "dtype": "float32", "axis": axis}
+    inputs = {"batch_input_shape": [None, 4, 3], "dtype": "float32", "name": "x"}
+    layers = (
+        {"class_name": "InputLayer", "config": inputs},
+        {"class_name": name, "config": config},
+    )
+    path = h5_model(tmp_path / "m.h5", sequential(*layers), weights=False, keras_version="2.15.0")
+    assert policytool.inspect(path).releases["keras3.15"].outcome == "loads"
+    audited = policytool.audit(path, target="keras3")
+    (message,) = (finding.message for finding in audited.findings if finding.rule == "PT504")
+    assert message.startswith("results differ in Keras 3.15: the axis [1, 2]")
+    assert "PT502" not in {finding.rule for finding in audited.findings}
+    assert audited.commands[0].arguments
+
+
+@pytest.mark.parametrize("name", ["keras3.15/custom_layer.keras", "tf2.15/custom_layer"])
+def test_custom_class_is_one_finding(name: str) -> None:
+    audited = policytool.audit(FIXTURES / name, target=name.partition("/")[0])
+    rules = [finding.rule for finding in audited.findings]
+    assert "PT603" in rules
+    assert "PT502" not in rules

@@ -206,7 +206,7 @@ def _missing_files(probe: Probe) -> Iterator[Observation]:
         yield Observation(
             code=MISSING,
             message=(
-                f"{CHECKPOINT[0]}/{min(missing_names)} is missing, so the model has no values for "
+                f"{CHECKPOINT[0]}/{min(missing_names)} is missing; the model has no values for "
                 "its variables and cannot be loaded"
             ),
             where=CHECKPOINT[0],

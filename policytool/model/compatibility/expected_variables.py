@@ -183,16 +183,16 @@ def hdf5_reason(
     site: Site, variables: LayerVariables, stored_tensors: Sequence[Tensor], *, keras2: bool
 ) -> str | None:
     """Return the reason why a layer cannot be restored from its group in HDF5, or None."""
+    kernels = [item for item in variables.expected if item.name == _KERNEL]
     if variables.count is None:
         missing = variables.expected and not stored_tensors
         if missing:
             return _count_reason(site, len(variables.expected), 0)
-        kernels = [item for item in variables.expected if item.name == _KERNEL]
         return _kernel_reason(site, kernels, stored_tensors)
     if variables.count != len(stored_tensors):
         return _count_reason(site, variables.count, len(stored_tensors))
     if variables.more:
-        return _kernel_reason(site, variables.added, stored_tensors)
+        return _kernel_reason(site, (*kernels, *variables.added), stored_tensors)
     pairs = list(zip(variables.expected, stored_tensors, strict=True))
     different = next(
         ((item, tensor) for item, tensor in pairs if not item.accepts(tensor, keras2=keras2)),

@@ -17,7 +17,7 @@ from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
-from policytool.releases import known_arguments, layer_variables
+from policytool.releases import dtype_support, known_arguments, layer_variables
 from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 
@@ -86,6 +86,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def is_keras3(self) -> bool:
         """Whether only Keras 3 can have written the file."""
         return all(family_of(release) == KERAS3 for release in self.releases)
+
+    @property
+    def lists_outputs(self) -> bool:
+        """Whether Keras 3 reads the outputs of models in the file as lists."""
+        return self.is_keras3 or self.document.format == "h5"
 
     @property
     def opaque_storage(self) -> bool:
@@ -188,6 +193,18 @@ def _are_integers(modes: Iterable[str]) -> bool:
     return not _INTEGER_MODES.isdisjoint(mode.partition("/")[0] for mode in modes)
 
 
+def _follows_policy(class_name: str) -> bool:
+    """
+    Return whether a variable of a class has the dtype of a pure policy, or may have it; those of a
+    BatchNormalization have not (measured in TF 2.5, and with files of TF 2.4).
+    """
+    variables = layer_variables.slots(class_name, "tf2.4", {})
+    return variables is None or any(
+        dtype_support.variable_dtype("tf2.5", class_name, "bfloat16", slot.name) is None
+        for slot in variables
+    )
+
+
 def _is_keras2(evidence: Evidence) -> bool:
     return all(family_of(release) == KERAS2 for release in evidence.releases)
 
@@ -199,12 +216,10 @@ _ALL_CONFIGS: Final = "h5 json yaml keras orbax"
 _AFTER_COUNTS: Final = "after keras3.0"
 """The releases that do not count the calls in other models (:mod:`inbound_nodes`)."""
 
-_FAILING_ON_LISTS: Final = frozenset({"Flatten", "Reshape"})
-"""
-The layers that fail on a list of one tensor in archives and JSON of Keras 3. Ten other classes
-load (measured in Keras 3.0, 3.10, 3.11 and 3.15).
-"""
-
+_LISTED_OUTPUT: Final = (
+    "a functional model in a Sequential model returns a list, as releases before Keras 3.11 write "
+    "it, which a later layer does not accept"
+)
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -853,28 +868,20 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3 reads the graph of nested models incorrectly",
         lambda evidence: evidence.traits.missed_calls and not evidence.is_keras3,
     ),
+    # Keras 3.3, 3.6 and 3.10 load it
     _row(
         Obstacle.MODEL,
-        "h5",
-        "keras3.0, after keras3.6",  # 3.3 and 3.6 load it
-        (
-            "a functional model in a Sequential model returns a list, which the next layer does "
-            "not accept"
-        ),
-        lambda evidence: any(
-            layer_facts(name).list_of_one == "fails" for name in evidence.traits.behind_models
-        ),
-    ),
-    # 3.10 loads it
-    _row(
-        Obstacle.MODEL,
-        "keras json orbax",
+        _ALL_CONFIGS,
         "keras3.0, keras3.11 on",
-        "a functional model in a Sequential model returns a list, as releases before Keras 3.11 "
-        "write it, which the next layer does not accept",
-        lambda evidence: (
-            evidence.is_keras3 and not _FAILING_ON_LISTS.isdisjoint(evidence.traits.behind_models)
-        ),
+        _LISTED_OUTPUT,
+        lambda evidence: evidence.traits.fails_on_list and evidence.lists_outputs,
+    ),
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.11 on",
+        _LISTED_OUTPUT,
+        lambda evidence: evidence.traits.fails_on_list_late and evidence.lists_outputs,
     ),
     _row(
         Obstacle.MODEL,
@@ -990,6 +997,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: evidence.traits.float_hashes,
     ),
     _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "keras3.0",
+        "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
+        lambda evidence: evidence.traits.policy_hashes,
+    ),
+    _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 to keras3.6",
@@ -1023,18 +1037,11 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "h5",
         "tf1.15 to tf2.4",
-        ("a layer stores its variables in bfloat16, which these releases cannot read from HDF5"),
+        "a layer stores its variables in bfloat16, which these releases cannot read from HDF5",
         lambda evidence: any(
-            policy == "bfloat16" and layer_variables.has_variables(name) is not False
+            policy == "bfloat16" and _follows_policy(name)
             for name, policy in evidence.traits.layer_policies
         ),
-    ),
-    _row(
-        Obstacle.VARIABLES,
-        "savedmodel",
-        "tf1.15 on",
-        "part of its checkpoint is missing",
-        _observation("missing-shard"),
     ),
     _row(
         Obstacle.STORAGE,

@@ -44,9 +44,6 @@ tf_keras 2.21, Keras 3.0, 3.15).
 _LAMBDA: Final = "Lambda"
 _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
-_LISTING: Final = releases_in("keras3.0, after keras3.6")
-"""The releases in which a functional model in a Sequential returns a list."""
-
 _CHECKING_BYTECODE: Final = {
     "h5": releases_in("keras3.12 on"),
     "keras": releases_in("tf2.12 on, keras3.0 on"),
@@ -92,7 +89,6 @@ def of(
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
         *_op_layers(origins, sites),
-        *_behind_models(evidence),
         *_shared_layers(evidence, sites),
         *_masked_queries(evidence, sites),
         *_variable_order(evidence, sites),
@@ -221,19 +217,6 @@ def _finds_function(loader: str, name: str) -> bool:
     return known_arguments.objection(loader, "activations", name, {}, module=False) is None
 
 
-def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
-    """Yield a doubt about layers that follow a model with a list of outputs in a Sequential."""
-    unmeasured = [
-        name for name in evidence.traits.behind_models if layer_facts(name).list_of_one != "fails"
-    ]
-    if unmeasured and evidence.document.format == "h5" and not evidence.is_keras3:
-        reason = (
-            "a functional model in a Sequential model returns a list, which was not tested with "
-            f"{min(unmeasured)}"
-        )
-        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_LISTING)
-
-
 def _shared_layers(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
     Yield a doubt about layers that a model shares with a model nested in it. Files of Keras 3 store
@@ -311,7 +294,11 @@ def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
 
 
 def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:
-    if evidence.document.format == "h5" and evidence.traits.shape_in_layer:
+    if (
+        evidence.document.format == "h5"
+        and evidence.traits.shape_in_layer
+        and not evidence.is_keras3
+    ):
         reason = (
             "Keras 3 reads the input shape of the first layer as a shape without the batch "
             "dimension and builds the model with an extra dimension"
@@ -366,8 +353,14 @@ def _axis(
             f"the axis {json.dumps(axis)} of {class_name} is ignored when the model is "
             "read from HDF5, and the last axis is used instead"
         )
+        facts = layer_facts(class_name)
+        keeps_shapes = facts.output_shape == ("*same",) and not facts.variable_shapes
         cause = Cause(
-            kind=Obstacle.KEY, reason=reason, layers=layers, class_name=class_name, keys=("axis",)
+            kind=Obstacle.RESULTS if keeps_shapes else Obstacle.KEY,
+            reason=reason,
+            layers=layers,
+            class_name=class_name,
+            keys=("axis",),
         )
         yield Doubt(cause=cause, loaders=_KERAS3 if is_list else _BEFORE_AXES)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.formats.saved_model import DAMAGE
+from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.compatibility.expected_variables import shape_text
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import path_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def cause(document: Document, placed: Placed) -> Cause | None:
     """Return the cause why no release restores a SavedModel from its checkpoint, or None."""
-    damage = next((item for item in document.observations if item.code == DAMAGE), None)
+    damage = next((item for item in document.observations if item.code in (DAMAGE, MISSING)), None)
     if damage is not None:
         return Cause(kind=Obstacle.VARIABLES, reason=damage.message.partition(";")[0])
     defects = [

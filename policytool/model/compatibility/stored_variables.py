@@ -43,7 +43,8 @@ from policytool.model.compatibility.quantized_kernels import (
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
-from policytool.model.tree import LAYERS, path_of
+from policytool.model.tree import INPUT_CLASS, LAYERS, path_of
+from policytool.releases import keras_objects
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import (
     LayerBuild,
@@ -51,6 +52,7 @@ from policytool.releases.layer_variables import (
     slots,
     variable_shape,
 )
+from policytool.releases.policy import Quantization
 from policytool.releases.releases import KERAS2, family_of, is_since, releases_in
 
 if TYPE_CHECKING:
@@ -79,15 +81,22 @@ _KERNEL: Final = "kernel"
 
 _FLOAT8: Final = "float8"
 _FLOAT8_VARIABLES: Final = tuple(
-    (f"{tensor}_{name}", shape)
+    f"{tensor}_{name}"
     for tensor in ("inputs", "kernel", "outputs_grad")
-    for name, shape in (("scale", ()), ("amax_history", (None,)))
+    for name in ("scale", "amax_history")
 )
-"""The names and shapes of the variables that float8 adds to a layer, in order."""
+"""The names of the variables that float8 adds to a layer, in order."""
+
+_HISTORY: Final = 1024
+"""The number of steps that a float8 layer stores, unless its policy has another number."""
 
 _PACKED: Final = frozenset({"kernel", "embeddings"})
 _EMBEDDINGS: Final = frozenset({"Embedding", "ReversibleEmbedding"})
-_SCALED_AXIS: Final = {"Dense": ("kernel_scale", -1), "Embedding": ("embeddings_scale", 0)}
+_SCALED_AXIS: Final = {
+    "Dense": ("kernel_scale", -1),
+    "Embedding": ("embeddings_scale", 0),
+    "ReversibleEmbedding": ("embeddings_scale", 0),
+}
 """The scale that int8 adds to a class, and the axis of the kernel that the scale has."""
 
 _UNWRITTEN: Final = (
@@ -99,11 +108,44 @@ _BEFORE_NAMES: Final = frozenset({"0", "1"})
 """The major versions of Keras whose HDF5 files later releases convert while they read them."""
 
 
+_CONVERTS_FUNCTIONAL: Final = "tf2.9"
+"""
+The release from which the variables of a nested Functional are converted (source of 2.5 and 2.9).
+"""
+
+BUILDS_AFTER_MODELS: Final = "keras3.5"
+"""
+The release from which a Sequential that begins with a built model is built (``_maybe_rebuild`` in
+keras/src/models/sequential.py; measured in Keras 3.0, 3.3, 3.6, 3.10, 3.12 and 3.15).
+"""
+
 _PACKS_COLUMNS: Final = "keras3.14"
 """
 The release from which two columns of an int4 kernel share a byte (measured in 3.15); in Keras 3.12,
 two rows do.
 """
+
+
+_KEEPS_AXIS: Final = "keras3.7"
+"""The release from which Keras 3 keeps an axis that is a number when it reads HDF5."""
+
+
+def _changes(loader: str) -> tuple[bool, ...]:
+    """Return which changes of how variables are created and read a release has."""
+    changes = (_CONVERTS_FUNCTIONAL, BUILDS_AFTER_MODELS, _KEEPS_AXIS, _PACKS_COLUMNS)
+    return family_of(loader) == KERAS2, *(is_since(loader, change) for change in changes)
+
+
+def is_dropped_axis(axis: Json, loader: str) -> bool:
+    """
+    Return whether a release drops an axis when it reads HDF5, and uses the last axis instead
+    (``saving_utils.model_from_config`` in keras/src/legacy/saving, 3.0 to 3.15).
+    """
+    if family_of(loader) == KERAS2 or axis is None:
+        return False
+    if isinstance(axis, list):
+        return len(axis) != 1
+    return isinstance(axis, int) and not is_since(loader, _KEEPS_AXIS)
 
 
 class _Mismatch(Struct, frozen=True, kw_only=True):
@@ -126,7 +168,7 @@ class StoredVariables:
     _causes: dict[tuple[object, ...], Cause | None] = field(default_factory=dict)
     """The cause of each group of releases that create the same variables."""
 
-    own: dict[tuple[int, bool, int | None], LayerVariables | None] = field(default_factory=dict)
+    own: dict[tuple[int | None, ...], LayerVariables | None] = field(default_factory=dict)
     """The variables of layers, by site and by the group of releases with equal variables."""
 
     def cause(self, loader: str) -> Cause | None:
@@ -134,8 +176,7 @@ class StoredVariables:
         if self._file_cause is not None or not self._is_comparable:
             return self._file_cause
         key = (
-            family_of(loader),
-            is_since(loader, _PACKS_COLUMNS),
+            *_changes(loader),
             *(record_number(name, loader) for name in self._classes),
         )
         if key not in self._causes:
@@ -197,35 +238,69 @@ class StoredVariables:
         return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
-    def twins(self) -> Counter[tuple[str, str]]:
-        """The number of layers with each name and class; a shared layer may be stored only once."""
-        return Counter((site.name, site.class_name) for site in self.placed.sites)
-
-    def is_comparable(self, index: int) -> bool:
+    def shared(self) -> frozenset[tuple[str, str]]:
         """
-        Return whether a layer certainly creates its variables when the model is loaded: the layer
-        is built during loading, and by code of the library.
+        The name and class of each layer with several entries, one of which is marked as shared; the
+        variables of such a layer are stored once.
+        """
+        keys = [(site.name, site.class_name) for site in self.placed.sites]
+        counts = Counter(keys)
+        return frozenset(
+            key
+            for index, key in enumerate(keys)
+            if counts[key] > 1 and keras_objects.SHARED_ID in self.shapes.entry(index)
+        )
+
+    @cached_property
+    def borrowing(self) -> frozenset[tuple[str, ...]]:
+        """The paths of the models with a layer whose first place is in another model."""
+        return frozenset(names[:-1] for site in self.placed.sites for names in site.also_at)
+
+    def is_comparable(self, index: int, loader: str) -> bool:
+        """
+        Return whether a layer certainly creates its variables when a release loads the model: the
+        layer is built during loading, and by code of the library.
         """
         site = self.placed.sites[index]
         if custom_classes.is_opaque(site):
             return False
         if site.parent is None:
-            return self._has_inputs(index)
-        is_built = self.shapes.is_built(index) or (site.is_model and self._has_inputs(index))
+            return self._is_built_model(index, loader)
+        is_built = self.shapes.is_built(index) or (
+            site.is_model and self._is_built_model(index, loader)
+        )
         is_inside = not custom_classes.is_opaque(self.placed.sites[site.parent])
-        return is_inside and (is_built or self.is_comparable(site.parent))
+        return is_inside and (is_built or self.is_comparable(site.parent, loader))
 
-    def _has_inputs(self, index: int) -> bool:
-        """Return whether a model's config has its input shapes, with which releases build it."""
+    def _is_built_model(self, index: int, loader: str) -> bool:
+        """Return whether a release builds a model when it reads its config."""
         site = self.placed.sites[index]
         if not site.is_model or "output_layers" in (site.config or {}):
             return True
-        first = next(iter(self.placed.children[index]), None)
-        if first is None or self.shapes.has_declared_input(index):
+        layers = self.placed.children[index]
+        if not layers or self.shapes.has_declared_input(index):
             return True
-        return self.shapes.has_declared_input(first) or (
-            self.placed.sites[first].is_model and self._has_inputs(first)
-        )
+        if not self.placed.sites[layers[0]].is_model:
+            return self.shapes.has_declared_input(layers[0])
+        if family_of(loader) == KERAS2:
+            return self._declares_shape(layers[0])
+        builds = is_since(loader, BUILDS_AFTER_MODELS) and len(layers) > 1
+        return builds and self._is_built_model(layers[0], loader)
+
+    def _declares_shape(self, index: int) -> bool:
+        """
+        Return whether Keras 2 finds the input shape of a Sequential in its first layer, a model: in
+        the first layer in it, and not in the InputLayer of a Sequential
+        (``get_input_shape_and_dtype`` in tf_keras/src/engine/training_utils.py).
+        """
+        site = self.placed.sites[index]
+        if not site.is_model:
+            return self.shapes.declared(index) is not None
+        layers = self.placed.children[index]
+        is_chain = layer_facts(site.class_name).network == "chain"
+        if is_chain and layers and self.placed.sites[layers[0]].class_name == INPUT_CLASS:
+            layers = layers[1:]
+        return bool(layers) and self._declares_shape(layers[0])
 
     def parameters(self, index: int) -> int | None:
         """
@@ -255,15 +330,13 @@ class StoredVariables:
             return None
         return [index for index, count in counts.items() if count]
 
-    def mode(self, index: int) -> str | None:
-        """Return the quantization mode of a layer; an empty text if it is unknown."""
+    def quantization(self, index: int) -> Quantization | None:
+        """Return the quantization of a layer; one with an empty mode if it is unknown."""
         if not self._has_quantized_policies:
             return None
         resolver = Resolver(origins=tuple(self.origins), floatx=None)
         layer = resolver.layer(self.placed.sites[index], self.placed, index)
-        if resolver.observations:
-            return ""
-        return None if layer.quantization is None else layer.quantization.mode
+        return Quantization(mode="", source="") if resolver.observations else layer.quantization
 
     @cached_property
     def _has_quantized_policies(self) -> bool:
@@ -357,11 +430,13 @@ def _with_lora(variables: LayerVariables, rank: Json, *, trainable: bool) -> Lay
 
 
 def _added_shapes(
-    mode: str | None, kernel: ExpectedVariable
+    quantization: Quantization | None, kernel: ExpectedVariable
 ) -> Sequence[tuple[str, tuple[int | None, ...]]]:
-    """Return the names and shapes of the variables that a quantization mode adds for a kernel."""
-    if mode == _FLOAT8 and kernel.class_name not in _EMBEDDINGS:
-        return _FLOAT8_VARIABLES
+    """Return the names and shapes of the variables that a quantization adds for a kernel."""
+    mode = quantization.mode if quantization is not None else None
+    if quantization is not None and mode == _FLOAT8 and kernel.class_name not in _EMBEDDINGS:
+        history = quantization.amax_history_length or _HISTORY
+        return [(name, (history,) if "history" in name else ()) for name in _FLOAT8_VARIABLES]
     scaled = _SCALED_AXIS.get(kernel.class_name)
     if mode != "int8" or scaled is None or not kernel.shape or kernel.slot.within:
         return ()
@@ -396,7 +471,7 @@ class _Comparison:
             if variables is None:
                 continue
             stored = self._stored_by_place(index)
-            if not stored and self.stored.twins[site.name, site.class_name] > 1:
+            if not stored and (site.name, site.class_name) in self.stored.shared:
                 continue
             reason = archive_reason(site, variables, stored, is_lora=self._is_lora(index))
             if reason is not None:
@@ -442,7 +517,7 @@ class _Comparison:
         Return the variables of a layer and of the layers that it creates; None if unknown.
         """
         number = record_number(self._sites[index].class_name, self.loader)
-        key = index, is_since(self.loader, _PACKS_COLUMNS), number
+        key = index, *_changes(self.loader), number
         if key not in self.stored.own:
             self.stored.own[key] = self._variables_to_create(index)
         return self.stored.own[key]
@@ -453,7 +528,11 @@ class _Comparison:
         category = layer_facts(site.class_name).category
         if category in _STATELESS:
             return LayerVariables(expected=())
-        if category in _UNKNOWN or site.config is None or not self.stored.is_comparable(index):
+        if (
+            category in _UNKNOWN
+            or site.config is None
+            or not self.stored.is_comparable(index, self.loader)
+        ):
             return None
         created = slots(site.class_name, self.loader, site.config)
         if created is None and layer_facts(site.class_name).wraps == "cells":
@@ -485,7 +564,7 @@ class _Comparison:
         site = self._sites[index]
         shape: Shape | None = None
         if self._mode_of(index, slot) in (None, *SCALES):
-            build = LayerBuild(config=site.config or {}, inputs=self.stored.shapes.inputs(index))
+            build = LayerBuild(config=self._config(index), inputs=self.stored.shapes.inputs(index))
             shape = variable_shape(site.class_name, slot, build)
         elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name in _PACKED:
             shape = self._packed_shape(index, slot)
@@ -498,6 +577,17 @@ class _Comparison:
             slot=slot,
             owner=index,
         )
+
+    def _config(self, index: int) -> Mapping[str, Json]:
+        """Return the arguments of a layer, without an axis that the release drops."""
+        site = self._sites[index]
+        config = site.config or {}
+        is_read_alone = site.parent is not None and self._sites[site.parent].is_model
+        if self.stored.document.format != "h5" or not is_read_alone:
+            return config
+        if not is_dropped_axis(config.get("axis"), self.loader):
+            return config
+        return {key: value for key, value in config.items() if key != "axis"}
 
     def _packed_shape(self, index: int, slot: VariableSlot) -> Shape | None:
         """
@@ -522,8 +612,9 @@ class _Comparison:
         """Yield the known variables that quantization adds to a layer and the layers it creates."""
         counts = Counter(slot.within for slot in created)
         for slot, kernel in zip(created, expected, strict=True):
-            if slot.index == 0:
-                shapes = _added_shapes(self._mode_of(index, slot), kernel)
+            is_untied = len(created) > 1 and kernel.class_name in _EMBEDDINGS
+            if slot.index == 0 and not is_untied:
+                shapes = _added_shapes(self._quantization_of(index, slot), kernel)
                 for number, (name, shape) in enumerate(shapes, counts[slot.within]):
                     yield replace(
                         kernel,
@@ -534,22 +625,19 @@ class _Comparison:
                     )
 
     def _mode_of(self, index: int, slot: VariableSlot) -> str | None:
-        """Return the quantization mode of the owner of a variable: the layer, or an inner layer."""
-        if not slot.within:
-            is_quantized = self._sites[index].class_name in _QUANTIZED
-            return self.stored.mode(index) if is_quantized else None
+        """Return the quantization mode of the owner of a variable; an empty text if unknown."""
+        quantization = self._quantization_of(index, slot)
+        return None if quantization is None else quantization.mode
+
+    def _quantization_of(self, index: int, slot: VariableSlot) -> Quantization | None:
+        """Return the quantization of the owner of a variable: the layer, or an inner layer."""
         attribute = "/".join(slot.within)
-        made = next(
-            (
-                child
-                for child in self.stored.placed.children[index]
-                if self._sites[child].attribute == attribute
-            ),
-            None,
-        )
-        if made is None or self._sites[made].class_name not in _QUANTIZED:
+        children = self.stored.placed.children[index]
+        inner = (child for child in children if self._sites[child].attribute == attribute)
+        owner = next(inner, None) if slot.within else index
+        if owner is None or self._sites[owner].class_name not in _QUANTIZED:
             return None
-        return self.stored.mode(made)
+        return self.stored.quantization(owner)
 
     def _more(self, index: int, created: Sequence[VariableSlot]) -> int | None:
         """Return the number of variables that quantization and LoRA add; None if unknown."""
@@ -600,9 +688,14 @@ class _Comparison:
                 yield _Mismatch(site=self._sites[index], reason=reason)
 
     def _has_model(self, index: int) -> bool:
-        """Return whether a layer is a model or contains one."""
-        is_model = self._sites[index].is_model
-        return is_model or any(map(self._has_model, self.stored.placed.children[index]))
+        """
+        Return whether a layer is a model, or contains one, whose variables a release converts; TF
+        2.3 to 2.5 do not convert those of a Functional.
+        """
+        site = self._sites[index]
+        if site.is_model:
+            return site.class_name != "Functional" or is_since(self.loader, _CONVERTS_FUNCTIONAL)
+        return any(map(self._has_model, self.stored.placed.children[index]))
 
     def _pairs(
         self, whole: Mapping[int, LayerVariables | None], groups: Mapping[str, Sequence[Tensor]]
@@ -641,6 +734,8 @@ class _Comparison:
         """Return the variables of a layer and of all layers in it; None if unknown."""
         site = self._sites[index]
         if site.also_at and any(names[:-1] != site.names[:-1] for names in site.also_at):
+            return None
+        if site.names in self.stored.borrowing:
             return None
         trainable = trainable and (site.config or {}).get("trainable") is not False
         own = LayerVariables(expected=()) if site.is_model else self.own(index)

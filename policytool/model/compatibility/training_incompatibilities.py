@@ -83,6 +83,18 @@ class TrainingEvidence(Struct, frozen=True, kw_only=True):
         return serialized.arguments if serialized is not None else {}
 
     @property
+    def is_never_wrapped(self) -> bool:
+        """Whether the loss-scaling wrapper has an optimizer that later releases do not rebuild."""
+        inner = optimizer_config.class_of(self.optimizer)
+        return self.wrapper is not None and inner in optimizer_config.NEVER_WRAPPED
+
+    @property
+    def wraps_custom(self) -> bool:
+        """Whether the optimizer in the wrapper is registered as Custom."""
+        name = keras_objects.name_of(optimizer_config.unwrap(self.optimizer))
+        return str(name).startswith("Custom>")
+
+    @property
     def has_weights(self) -> bool:
         """Whether the file has a variable of a layer."""
         return any(tensor.path[:1] == _LAYERS for tensor in self.document.tensors or ())
@@ -122,6 +134,9 @@ _RECOMPILE: Final = "load it with compile=False and compile it again"
 _ARCHIVE: Final = (
     "to continue training, pass the LossScaleOptimizer to compile() and save the model as .keras"
 )
+
+
+_NEVER_WRAPPED: Final = "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer"
 
 
 def _row(
@@ -287,14 +302,13 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "Keras 3 does not find the Lamb optimizer in HDF5 files",
         lambda evidence: evidence.outer.lower() == "lamb",
     ),
+    # TF 2.12 finds an inner optimizer that it registered as Custom
+    _row("h5 keras", "after tf2.12", _NEVER_WRAPPED, lambda evidence: evidence.is_never_wrapped),
     _row(
         "h5 keras",
-        "tf2.12 on",
-        "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
-        lambda evidence: (
-            evidence.wrapper is not None
-            and optimizer_config.class_of(evidence.optimizer) in optimizer_config.NEVER_WRAPPED
-        ),
+        "tf2.12",
+        _NEVER_WRAPPED,
+        lambda evidence: evidence.is_never_wrapped and not evidence.wraps_custom,
     ),
     _row(
         "h5 keras",

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from policytool.commands.inspect import ExportSummary, ModelExtras, SuggestedFix
 from policytool.formats import TITLES, orbax
+from policytool.formats.document import LOST_VALUES
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Source
 from policytool.releases import dtypes
@@ -342,8 +343,9 @@ def _serving(model: Model) -> str:
 
 
 def _defect(model: Model) -> str | None:
-    """Return why the values of a SavedModel cannot be restored; None if they can."""
-    defects = (entry.message for entry in model.observations if entry.code in {DAMAGE, MISSING})
+    """Return why stored values cannot be read; None if no defect is known."""
+    codes = {DAMAGE, MISSING, *LOST_VALUES}
+    defects = (entry.message for entry in model.observations if entry.code in codes)
     return next(defects, None)
 
 

@@ -843,25 +843,32 @@ def test_layer_that_models_share_loads_in_the_measured_cases(
     assert "shared between" not in str(verdicts["keras3.6"].doubts)
 
 
-@pytest.mark.parametrize(("class_name", "fails"), [("Flatten", True), ("Dense", False)])
+@pytest.mark.parametrize(
+    ("class_name", "built", "fails"),
+    [("Flatten", True, True), ("Dense", True, False), ("Dense", False, True)],
+)
 def test_list_of_one_tensor_fails_in_the_measured_classes(
-    tmp_path: Path, class_name: str, *, fails: bool
+    tmp_path: Path, class_name: str, *, built: bool, fails: bool
 ) -> None:
     """22 files of Keras 3.3 and 3.9: Keras 3.0, 3.11 and 3.15 fail, 3.3 and 3.10 load."""
     inner = _functional("inner", _input("a", 2), outputs=[["a", 0, 0]])
     last = {"class_name": class_name, "config": {"name": "b", "units": 2}}
-    model = sequential(_input("x", 2), inner, {**last, "module": "keras.layers"})
+    build = {"build_config": {"input_shape": [None, 2]}} if built else {}
+    model = sequential(_input("x", 2), inner, {**last, **build, "module": "keras.layers"})
     reasons = _json_reasons({**model, "module": "keras"}, tmp_path / "model.json")
     text = "returns a list, as releases before Keras 3.11 write it"
     found = {loader for loader, reason in reasons.items() if text in reason}
     assert found == ({"keras3.0", "keras3.15"} if fails else set())
 
 
-@pytest.mark.parametrize(("class_name", "fails"), [("MaxPooling3D", False), ("Dense", True)])
+@pytest.mark.parametrize(
+    ("class_name", "fails"),
+    [("MaxPooling3D", False), ("Dense", True), ("BatchNormalization", False)],
+)
 def test_only_bfloat16_variables_are_unreadable_in_hdf5(
     tmp_path: Path, class_name: str, *, fails: bool
 ) -> None:
-    """TF 2.4 loads a MaxPooling3D under bfloat16, and not a Dense."""
+    """TF 2.4 loads a MaxPooling3D or BatchNormalization under bfloat16, and not a Dense."""
     layer = {"class_name": class_name, "config": dense("b", "bfloat16")["config"]}
     verdict = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")["tf2.4"]
     reasons = [cause.reason for cause in verdict.causes if "in bfloat16" in cause.reason]
@@ -883,3 +890,25 @@ def test_kernel_must_have_the_channels_of_its_input(
     reasons = _json_reasons(model, tmp_path / "model.json")
     found = {name for name, reason in reasons.items() if "number of input channels" in reason}
     assert found == ({"keras3.15"} if fails else set())
+
+
+def test_keras_3_0_requires_the_name_of_a_dtype_for_hashing(tmp_path: Path) -> None:
+    """``Hashing.__init__`` in Keras 3.0 compares the dtype with names; Keras 3.6 loads the file."""
+    policy = {"class_name": "DTypePolicy", "config": {"name": "int64"}}
+    config = {"name": "h", "trainable": True, "num_bins": 5, "output_mode": "int", "dtype": policy}
+    layer = {"class_name": "Hashing", "config": config, "module": "keras.layers"}
+    model = {**sequential(_input("x", 1), layer), "module": "keras"}
+    reasons = _json_reasons(model, tmp_path / "m.json")
+    assert {name for name, reason in reasons.items() if "requires the name" in reason} == {
+        "keras3.0"
+    }
+
+
+@pytest.mark.parametrize("module", [None, "keras.layers"])
+def test_axis_in_a_list_with_a_module_fails_in_keras_3(tmp_path: Path, module: str | None) -> None:
+    """A file of TF 2.15 with a Sequential in a Sequential, which Keras 3.15 fails to load."""
+    config = {"name": "b", "trainable": True, "dtype": "float32", "axis": [1]}
+    layer = {"class_name": "BatchNormalization", "config": config}
+    model = sequential(FLOATS, {**layer, **({"module": module} if module else {})})
+    found = verdicts_on(model, tmp_path / "model.h5")["keras3.15"].causes
+    assert any("BatchNormalization layer inside" in cause.reason for cause in found) is bool(module)

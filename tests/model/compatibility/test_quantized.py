@@ -443,3 +443,117 @@ def test_normalized_kernel_is_the_first_variable_in_hdf5(
             weights[f"norm/dense_a/{name}"] = np.zeros(sizes, "float32")
         weights["norm"].attrs["weight_names"] = [f"dense_a/{name}" for name in stored]
     assert (_reason(path) is None) is is_first
+
+
+@pytest.mark.parametrize(("history", "stored"), [(None, 1024), (16, 16)])
+@pytest.mark.parametrize("more", [0, 1])
+def test_length_of_float8_histories_is_that_of_the_policy(
+    tmp_path: Path, history: int | None, stored: int, more: int
+) -> None:
+    """Keras 3.3 and 3.15 fail to load a history with another number of steps."""
+    policy = _policy("QuantizedFloat8DTypePolicy", "float8")
+    if history is not None:
+        policy["config"]["amax_history_length"] = history
+    shapes = {"0": (6, 2), "1": (2,)}
+    for number in (0, 2, 4):
+        shapes |= {str(2 + number): (), str(3 + number): (stored + more,)}
+    verdict = policytool.inspect(_archive(tmp_path, _layer(policy), shapes)).releases[NEWEST]
+    assert ("amax_history" in str(verdict.reason)) is bool(more)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_only_a_shared_layer_may_be_stored_once(tmp_path: Path, *, marked: bool) -> None:
+    """Keras 3.15 fails if the variables of one of two cells with one name are not stored."""
+    layer = _layer("float32")
+    entries = [layer, {**layer, **({"shared_object_id": 7} if marked else {})}]
+    models = [
+        {**sequential(INPUT, entry, name=name), "module": "keras", "registered_name": None}
+        for name, entry in zip("ab", entries, strict=True)
+    ]
+    whole = {**sequential(INPUT, *models), "module": "keras", "registered_name": None}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for place, shape in {"0": (6, 2), "1": (2,)}.items():
+            file[f"layers/sequential/layers/dense/vars/{place}"] = np.zeros(shape, "float32")
+    members = {**keras_members(whole), "model.weights.h5": buffer.getvalue()}
+    verdict = policytool.inspect(keras_zip(tmp_path / "m.keras", members)).releases[NEWEST]
+    assert ("no stored variables" in str(verdict.reason)) is not marked
+
+
+@pytest.mark.parametrize(("class_name", "fails"), [("Functional", True), ("Sequential", False)])
+def test_tf_2_4_counts_the_variables_of_a_nested_functional(
+    tmp_path: Path, class_name: str, *, fails: bool
+) -> None:
+    """TF 2.4 ignores further variables of a nested Sequential only, and TF 2.9 of both."""
+    graph = {"input_layers": [["x", 0, 0]], "output_layers": [["dense_a", 0, 0]]}
+    layer = {**dense("dense_a", use_bias=True), "name": "dense_a"}
+    layer["inbound_nodes"] = [[["x", 0, 0, {}]]]
+    inputs = {**INPUT, "name": "x", "inbound_nodes": []}
+    inputs["config"] = {"batch_input_shape": [None, 6], "dtype": "float32", "name": "x"}
+    inner = sequential(inputs, layer, name="inner")
+    if class_name == "Functional":
+        inner = {**inner, "class_name": class_name, "config": {**inner["config"], **graph}}
+    path = h5_model(tmp_path / "m.h5", sequential(inputs, inner), weights=False)
+    with h5py.File(path, "r+") as file:
+        group = file["model_weights"].create_group("inner")
+        names = [f"dense_a/{name}:0" for name in ("kernel", "bias", "more")]
+        for name, shape in zip(names, ((6, 2), (2,), (2,)), strict=True):
+            group[name] = np.zeros(shape, "float32")
+        group.attrs["weight_names"] = [name.encode() for name in names]
+        file["model_weights"].attrs["layer_names"] = [b"inner"]
+    found = policytool.inspect(path).releases
+    reasons = {name: "3 are stored" in str(found[name].causes) for name in ("tf2.4", "tf2.9")}
+    assert reasons == {"tf2.4": fails, "tf2.9": False}
+
+
+@pytest.mark.parametrize(("columns", "fails"), [(2, False), (3, True)])
+def test_kernel_of_a_quantized_layer_in_hdf5_has_its_shape(
+    tmp_path: Path, columns: int, *, fails: bool
+) -> None:
+    """Keras 3.3 and 3.13 fail to load an int8 kernel with one more column."""
+    layer = _layer(INT8)
+    path = h5_model(
+        tmp_path / "m.h5", sequential(INPUT, layer), weights=False, keras_version="3.12.0"
+    )
+    with h5py.File(path, "r+") as file:
+        group = file["model_weights"].create_group("dense_a")
+        shapes = {"bias": (2,), "kernel": (6, columns), "kernel_scale": (2,)}
+        for name, shape in shapes.items():
+            group[name] = np.zeros(shape, "float32")
+        group.attrs["weight_names"] = [name.encode() for name in shapes]
+        file["model_weights"].attrs["layer_names"] = [b"dense_a"]
+    reason = policytool.inspect(path).releases[NEWEST].reason
+    assert ("the variable kernel" in str(reason)) is fails
+
+
+@pytest.mark.parametrize(
+    ("first", "fails"), [("InputLayer", False), ("Dense", True), ("Functional", True)]
+)
+def test_keras_2_builds_a_sequential_for_the_first_layer_in_its_first_model(
+    tmp_path: Path, first: str, *, fails: bool
+) -> None:
+    """
+    tf_keras 2.21 loads an archive of a Sequential that begins with a Sequential with an InputLayer,
+    without the variables of its other layers.
+    """
+    inputs = {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 6], "name": "x"}}
+    shaped = dense("dense_b", batch_input_shape=[None, 6])
+    inner = sequential(
+        *([shaped] if first == "Dense" else [inputs, dense("dense_b")]), name="inner"
+    )
+    if first == "Functional":
+        graph = {"input_layers": [["x", 0, 0]], "output_layers": [["dense_b", 0, 0]]}
+        inner = {**inner, "class_name": first, "config": {**inner["config"], **graph}}
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for place, shape in {"0": (6, 2), "1": (2,)}.items():
+            file[f"layers/{first.lower()}/layers/dense/vars/{place}"] = np.zeros(shape, "float32")
+    metadata = json.dumps({"keras_version": "2.21.0"}).encode()
+    model = sequential(inner, dense("dense_a"))
+    members = {
+        **keras_members(model),
+        "metadata.json": metadata,
+        "model.weights.h5": buffer.getvalue(),
+    }
+    verdict = policytool.inspect(keras_zip(tmp_path / "m.keras", members)).releases["tf_keras2.21"]
+    assert any("mlp/dense_a" in cause.layers for cause in verdict.causes) is fails

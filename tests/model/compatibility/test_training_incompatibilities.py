@@ -389,3 +389,15 @@ def test_optimizers_of_tf_2_12(
     assert {
         loader for loader in ("tf2.12", "tf2.15") if verdict(changed, loader).reason is not None
     } == refusing
+
+
+@pytest.mark.parametrize(("name", "fails"), [("Custom>Adafactor", False), ("Lion", True)])
+def test_tf_2_12_rebuilds_a_wrapped_optimizer_that_is_registered_as_custom(
+    name: str, *, fails: bool
+) -> None:
+    """TF 2.12 compiles a model with Adafactor in LossScaleOptimizerV3 that it wrote as HDF5."""
+    evidence = _evidence(_document("tf2.15/adam_autowrap_mf16.h5", migrated=False))
+    inner: Any = {"class_name": name, "config": {"name": "a", "learning_rate": 0.01}}
+    entry: Any = {"class_name": "LossScaleOptimizerV3", "config": {"inner_optimizer": inner}}
+    reason = verdict(structs.replace(evidence, optimizer=entry), "tf2.12").reason
+    assert ("LossScaleOptimizer around" in str(reason)) is fails
