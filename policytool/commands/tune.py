@@ -47,12 +47,6 @@ if TYPE_CHECKING:
     """Called with the progress of the search: the number of trials and the best set."""
 
 
-_NARROW: Final = 0.8
-"""
-If the result uses more than this share of the limit, a note warns that other inputs may exceed the
-limit. docs/evidence/benchmarks.md shows by how much other inputs exceeded it.
-"""
-
 _LOST: Final = "could not be tuned: the worker process {how}"
 
 
@@ -110,7 +104,7 @@ def _search(
         search = Search(_hints(check, candidates), trials)
         ending = _run_to_end(search)
         seconds = time.monotonic() - start
-        notes = (*notes, *diagnosis_notes, *_about_margin(search))
+        notes = (*notes, *diagnosis_notes)
         return _tuning(
             search, ending, runs, check, notes=notes, resumed=len(known), seconds=seconds
         )
@@ -237,21 +231,6 @@ def _about_outputs(model: Input, why: NotComparable | None) -> tuple[CheckNote, 
     return (CheckNote(code="constant-outputs", message=message),)
 
 
-def _about_margin(search: Search) -> tuple[CheckNote, ...]:
-    """Return a note if the error of the best set is close to the limit."""
-    best = search.best
-    if best is None:
-        return ()
-    used = max(best.excess, best.validation or 0.0)
-    if not _NARROW < used <= 1:
-        return ()
-    message = (
-        f"the result uses {used:.0%} of the limit, so other inputs may exceed it; specify a "
-        "stricter limit if you need a reserve"
-    )
-    return (CheckNote(code="narrow-margin", message=message),)
-
-
 def _diagnosis(
     model: Input,
     candidates: Candidates,
@@ -311,7 +290,7 @@ def _tuning(
         device=runs.last.device,
         inputs=runs.last.inputs,
         versions=runs.versions,
-        split=search.split_of(runs.split),
+        split=runs.split,
         layers=tuple(
             _layer(
                 path, search, best, candidates, measured.get(path), decides=decided.get(path, ())
@@ -335,6 +314,7 @@ def _tuning(
         else None,
         ending=ending,
         is_minimum=search.is_minimum,
+        margin=search.margin,
         seconds=seconds,
         seed=runs.options.seed,
         notes=notes,
@@ -367,10 +347,8 @@ def _layer(
         largest=measured.largest if measured is not None else None,
         headroom=measured.headroom if measured is not None else None,
         flushed=measured.flushed if measured is not None else None,
-        excess_if_converted=search.excess(trial_without_layer)
-        if trial_without_layer is not None
-        else None,
-        excess_by_itself=search.excess(trial_with_only_layer)
+        excess_if_converted=trial_without_layer.excess if trial_without_layer is not None else None,
+        excess_by_itself=trial_with_only_layer.excess
         if trial_with_only_layer is not None
         else None,
         decides=decides,

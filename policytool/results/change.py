@@ -359,6 +359,14 @@ class Tuning(Result):
         return self._value.passed
 
     @property
+    def answer(self) -> Answer:
+        """
+        Whether predictions stay the same in rows that the search did not use: ``safe``,
+        ``undecided`` for synthetic inputs and too few rows, or ``not-safe``.
+        """
+        return self._value.answer
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """The paths of the layers to keep in float32."""
         return tuple(layer.path for layer in self._value.kept)

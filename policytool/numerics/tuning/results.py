@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.verdicts import (
+    Answer,
     JudgementSubject,
     NotComparable,
+    Open,
+    OutputKind,
     Ruling,
     excess,
     ratio,
+    severity,
 )
 from policytool.numerics.check_sides import function_named
+from policytool.numerics.verdicts.safety import MAX_CHANGE
 from policytool.numerics.verdicts.task_metric import MetricOptions, check_max_drop, metric_options
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from policytool.support.errors import UsageError
@@ -65,6 +71,11 @@ class Objective(Struct, frozen=True, kw_only=True):
     metric: MetricOptions | None = None
     gradients: bool = False
     """Whether gradients must be finite, and near the gradients of the reference."""
+
+    @property
+    def max_change(self) -> float:
+        """The share of predictions that may change in rows that the search does not use."""
+        return (1 - self.agreement if self.agreement is not None else 0) or MAX_CHANGE
 
 
 def objective(
@@ -226,6 +237,70 @@ def _gradients_excess(gradients: Gradients) -> float:
     return math.inf if error is None else ratio(error, GRADIENT_ERROR)
 
 
+class Promise(Struct, frozen=True, kw_only=True):
+    """
+    What the rule of ``check`` says about a run on the rows that the search did not use: the output
+    that decides, with the bound on its change.
+    """
+
+    answer: Answer
+    rows: int
+    kind: OutputKind | None = None
+    """The kind of the changed predictions; None if nothing was compared."""
+
+    most: float | None = None
+    """
+    The upper bound at 95 % confidence: the share of changed predictions, the error relative to the
+    spread or to the mean probability, or the drop of the metric. None if there is no bound.
+    """
+
+    metric: str | None = None
+    """The name of the metric with labels; None if it does not decide."""
+
+    spoiled: int = 0
+    """The number of rows with NaN or infinity in the candidate only."""
+
+    why: Open | None = None
+    """Why the answer is undecided."""
+
+    needed: int | None = None
+    """The number of rows, with those of the search, that would show that the model is safe."""
+
+
+_PARTS: Final = 2
+"""The search uses one half of the rows, and the promise is about the other half."""
+
+
+def promise(run: CheckRun) -> Promise | None:
+    """Return the promise of a run on other rows; None if it has no output to judge."""
+    deciding = max(
+        run.answers,
+        key=lambda answer: (
+            severity(answer.answer),
+            answer.deciding.change.upper if answer.deciding is not None else 0.0,
+        ),
+        default=None,
+    )
+    if deciding is None:
+        return None
+    kind, labels, metric = deciding.deciding, deciding.labels, run.verdict.metric
+    is_by_labels = labels is not None and metric is not None
+    bound = kind.change.upper if kind is not None else None
+    if labels is not None:
+        bound = labels.bounds[1] if labels.bounds is not None else labels.drop
+    needed = kind.needed if kind is not None and not is_by_labels else None
+    return Promise(
+        answer=deciding.answer,
+        rows=deciding.samples,
+        kind=kind.kind if kind is not None else None,
+        most=bound if bound is not None and math.isfinite(bound) else None,
+        metric=metric.name if is_by_labels and metric is not None else None,
+        spoiled=deciding.spoiled,
+        why=deciding.why,
+        needed=_PARTS * needed if needed is not None else None,
+    )
+
+
 class Ending(StrEnum):
     """Why a search ended."""
 
@@ -248,12 +323,6 @@ class Split(StrEnum):
 
     NONE = "none"
     """No separate inputs, because there is only one row, or the batch size is fixed."""
-
-    USED = "used"
-    """
-    No separate inputs, because a set that met the objective failed on them. The search then
-    continued with all inputs.
-    """
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -291,6 +360,16 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     failure: str | None = None
     """Why the model cannot run with this set; None if it can."""
+
+    promise: Promise | None = None
+    """The answer on the validation inputs; None if there are none."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the validation inputs show that the set does not meet the objective."""
+        return (self.validation is not None and self.validation > 1) or (
+            self.promise is not None and self.promise.answer is Answer.NOT_SAFE
+        )
 
 
 class TunedLayer(Struct, frozen=True, kw_only=True):
@@ -399,6 +478,12 @@ class Tuning(Struct, frozen=True, kw_only=True):
     Whether no smaller set exists, if additional layers in float32 never increase the error.
     """
 
+    margin: int
+    """
+    The number of layers that stay in float32 only because the set without them did not hold on the
+    validation inputs.
+    """
+
     seconds: float
     seed: int
     notes: tuple[CheckNote, ...] = ()
@@ -408,14 +493,26 @@ class Tuning(Struct, frozen=True, kw_only=True):
     @property
     def passed(self) -> bool:
         """
-        Whether a set was found that converts a layer and also meets the objective on the validation
-        inputs.
+        Whether a set was found that converts a layer, and that the validation inputs do not refute.
         """
         return (
             self.best is not None
             and len(self.best.kept) < len(self.layers)
-            and (self.best.validation is None or self.best.validation <= 1)
+            and not self.best.is_refuted
         )
+
+    @property
+    def answer(self) -> Answer:
+        """
+        Whether the model with the set is safe, by the rule of ``check`` on the validation inputs;
+        undecided for synthetic inputs, and without validation inputs.
+        """
+        if self.best is None or not self.passed:
+            return Answer.NOT_SAFE
+        promised = self.best.promise
+        if promised is None or self.inputs.kind is InputKind.SYNTHETIC:
+            return Answer.UNDECIDED
+        return promised.answer
 
     @property
     def kept(self) -> tuple[TunedLayer, ...]:

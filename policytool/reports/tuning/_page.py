@@ -41,6 +41,7 @@ from policytool.reports.tuning._verdict import (
     largest_excess,
     limit_words,
     percent,
+    reached_parts,
     verdict,
 )
 from policytool.reports.words import failure_facts, figure, many, share, upward
@@ -185,16 +186,8 @@ def _figures(tuning: Tuning) -> Figures:
     return Figures(figures=tuple(Fact(label=label, text=text) for label, text in figures))
 
 
-_OTHERS: Final = {
-    Split.BATCHES: "every second batch, which the search did not use",
-}
-_SAME_INPUTS: Final = {
-    Split.NONE: "none: the inputs cannot be split, so the search used all of them",
-    Split.USED: (
-        "none: a set that met the objective failed on the other inputs, so the search used all of "
-        "them"
-    ),
-}
+_OTHERS: Final = "every second batch, which the search did not use"
+_SAME_INPUTS: Final = "none: the inputs cannot be split, so the search used all of them"
 _FAILED: Final = frozenset({Status.BLOCKED, Status.MISSED})
 
 
@@ -215,6 +208,8 @@ def output_facts(migration: Migration) -> Iterator[Fact]:
 def facts(tuning: Tuning) -> Iterator[Fact]:
     """Yield the facts about the objective, the inputs, and the end of the search."""
     yield Fact(label="objective", text="; ".join(goals(tuning)))
+    if tuning.passed and tuning.best is not None:
+        yield Fact(label="reached", text="; ".join(reached_parts(tuning, tuning.best)))
     if tuning.metric is not None:
         yield Fact(
             label="metric", text=checks.metric_sentence(tuning.metric).removeprefix("metric ")
@@ -222,7 +217,7 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
     yield Fact(label="policy", text=_policy(tuning))
     yield Fact(label="reference", text=" · ".join(_reference(tuning)))
     yield Fact(label="inputs", text=checks.input_words(tuning.inputs))
-    yield Fact(label="validation", text=_validation(tuning))
+    yield Fact(label="validation", text="; ".join(_validation(tuning)))
     yield Fact(label="device", text=" · ".join(checks.device_words(tuning.device)))
     yield Fact(label="versions", text=" · ".join(_versions(tuning)))
     yield Fact(label="search", text="; ".join(_search(tuning)))
@@ -248,14 +243,18 @@ def _reference(tuning: Tuning) -> Iterator[str]:
     yield from further_words
 
 
-def _validation(tuning: Tuning) -> str:
-    """Return the inputs that validated the set, and its excess on them."""
-    if tuning.split in _SAME_INPUTS:
-        return _SAME_INPUTS[tuning.split]
-    words = _OTHERS[tuning.split]
-    if tuning.best is None or tuning.best.validation is None:
-        return words
-    return f"{words}: {percent(tuning.best.validation)} of the limit"
+def _validation(tuning: Tuning) -> Iterator[str]:
+    """Yield the inputs that validated the set, its excess on them, and the layers for it."""
+    if tuning.split is Split.NONE:
+        yield _SAME_INPUTS
+        return
+    best = tuning.best
+    excess = best.validation if best is not None else None
+    yield _OTHERS if excess is None else f"{_OTHERS}: {percent(excess)} of the limit"
+    if tuning.margin:
+        yield (
+            f"{many(tuning.margin, 'layer')} stay in float32 only because these rows need a margin"
+        )
 
 
 def _versions(tuning: Tuning) -> Iterator[str]:
@@ -294,6 +293,8 @@ def _describe_ending(tuning: Tuning) -> str:
 
 
 def _minimality(tuning: Tuning) -> str:
+    if tuning.margin:
+        return "the removal of each layer was tried, except of those for the margin"
     trial_words = (
         "the objective is not met if the layer in float32 is converted"
         if len(tuning.kept) == 1
@@ -307,7 +308,6 @@ def _minimality(tuning: Tuning) -> str:
     return f"{trial_words} (each was tried); a smaller set of other layers may exist"
 
 
-_SAME: Final = frozenset({Split.NONE, Split.USED})
 _ROUNDING: Final = 1e-9
 _INCOMPLETE: Final = {
     Ending.TRIALS: "--budget",
@@ -328,7 +328,7 @@ def page(tunings: Tunings, view: View) -> Page:
 def caveats(tuning: Tuning) -> Iterator[str]:
     """Yield the open questions of the result."""
     yield from checks.input_caveats(tuning.inputs)
-    if tuning.split in _SAME and tuning.best is not None:
+    if tuning.split is Split.NONE and tuning.best is not None:
         yield "the set was not validated on other inputs, which may need more layers in float32"
     yield from checks.side_caveats(tuning.reference)
     yield from checks.device_caveats(tuning.device)
