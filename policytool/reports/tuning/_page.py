@@ -252,9 +252,7 @@ def _validation(tuning: Tuning) -> Iterator[str]:
     excess = best.validation if best is not None else None
     yield _OTHERS if excess is None else f"{_OTHERS}: {percent(excess)} of the limit"
     if tuning.margin:
-        yield (
-            f"{many(tuning.margin, 'layer')} stay in float32 only because these rows need a margin"
-        )
+        yield f"for these rows, {many(tuning.margin, 'layer')} more in float32"
 
 
 def _versions(tuning: Tuning) -> Iterator[str]:

@@ -247,7 +247,11 @@ def _best_set_words(tuning: Tuning, best: Trial) -> str:
     promised = best.promise
     if not tuning.passed:
         reasons = [
-            *([promise_words(promised)] if promised is not None else []),
+            *(
+                [promise_words(promised)]
+                if promised is not None and promised.answer is Answer.NOT_SAFE
+                else []
+            ),
             *reached_parts(tuning, best),
         ]
         return (
