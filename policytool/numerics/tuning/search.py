@@ -9,7 +9,8 @@ tried. For a set that it reports as minimal, the removal of each layer was tried
 The search uses one half of the inputs. A set *holds* if the other half shows as much as it can. If
 the minimal set does not hold, the search adds layers by its ranking until the set holds. These sets
 contain each other, so the bound of the last one needs no correction for the number of sets: the
-rows that hide the changes of a set also hide those of each larger set.
+rows that hide the changes of a set also hide those of each larger set. If the rows are too few for
+a bound, layers that the set does not need are removed again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from policytool.numerics.check_results.verdicts import severity
+from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tuning.results import Ending
 from policytool.support.errors import UsageError, short
 
@@ -202,14 +203,19 @@ class Search:
 
     def _holds(self, trial: Trial) -> bool:
         """
-        Return whether the validation inputs show as much for a set as for all layers in float32,
-        whose answer has no error: too few rows, or a constant output, decide for no set.
+        Return whether a set is safe on the validation inputs, or at least not refuted if these
+        could not show it even for all layers in float32.
         """
-        everything = self.trials.known(self._everything)
-        if trial.is_refuted or trial.promise is None or everything is None:
+        if trial.is_refuted or trial.promise is None or not self._has_bound:
             return not trial.is_refuted
-        reachable = everything.promise
-        return reachable is None or severity(trial.promise.answer) <= severity(reachable.answer)
+        return trial.promise.answer is Answer.SAFE
+
+    @property
+    def _has_bound(self) -> bool:
+        """Whether the validation inputs can show that a set is safe; false if they are too few."""
+        everything = self.trials.known(self._everything)
+        promise = everything.promise if everything is not None else None
+        return promise is not None and promise.answer is Answer.SAFE
 
     def _add_margin(self) -> None:
         """Add the layers with the largest losses to the minimal set, until it holds."""
@@ -234,7 +240,10 @@ class Search:
             else:
                 failing = count
         if holding < len(groups) or smallest.is_refuted:
-            self._promised = self.trials(kept | _union(groups[:holding]))
+            larger_set = kept | _union(groups[:holding])
+            if not self._has_bound:  # with a bound, the sets have to contain each other
+                larger_set = self._smaller_set(larger_set, self._holds_with)
+            self._promised = self.trials(larger_set)
             self.margin = len(self._promised.kept) - len(kept)
             self.is_minimum = False
 
@@ -326,15 +335,22 @@ class Search:
         before: Kept | None = None
         while before != self._smallest_passing():
             before = kept = self._smallest_passing()
-            kept = self._without(kept, sorted(self._groups(kept), key=self._need))
-            self._without(kept, sorted((frozenset({path}) for path in kept), key=self._need))
+            self._smaller_set(kept, self._passes_with)
 
-    def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
-        """Return a set without the groups that it does not need to pass."""
+    def _smaller_set(self, kept: Kept, is_enough: Callable[[Kept], bool]) -> Kept:
+        """Return a set without the layers that it does not need."""
+        kept = self._without(kept, self._groups(kept), is_enough)
+        return self._without(kept, [frozenset({path}) for path in kept], is_enough)
+
+    def _without(
+        self, kept: Kept, groups: Sequence[Kept], is_enough: Callable[[Kept], bool]
+    ) -> Kept:
+        """Return a set without the groups that it does not need; the least needed leave first."""
+        groups = sorted(groups, key=self._need)
         start, count = 0, 1
         while start < len(groups):
             smaller_set = kept - _union(groups[start : start + count])
-            if self._passes_with(smaller_set):
+            if is_enough(smaller_set):
                 kept, start, count = smaller_set, start + count, 2 * count
             elif count > 1:
                 count = 1
