@@ -28,13 +28,14 @@ from policytool.support.files.remote_path import local
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.destinations import Destination
     from policytool.commands.migrate import Migration
     from policytool.commands.tune_run import TuneOptions
     from policytool.formats.discovery import Input
+    from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check
     from policytool.numerics.check_sides import CheckSource
@@ -283,7 +284,7 @@ def _tuning(
     decided = candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
     best_or_closest = best or search.closest
     assert runs.last is not None  # noqa: S101  # the first trial was run
-    return Tuning(
+    tuning = Tuning(
         policy=candidates.options.to or "",
         objective=runs.options.objective,
         reference=runs.side(),
@@ -305,13 +306,7 @@ def _tuning(
         metric=runs.metrics.get(frozenset(best_or_closest.kept))
         if best_or_closest is not None
         else None,
-        options=runs.source.copy.migration(
-            planning.with_layers(
-                _loaded(runs.source), candidates.options, candidates.policies(frozenset(best.kept))
-            )
-        )
-        if best is not None
-        else None,
+        options=_options(runs, best.kept) if best is not None else None,
         ending=ending,
         is_minimum=search.is_minimum,
         margin=search.margin,
@@ -320,6 +315,18 @@ def _tuning(
         notes=notes,
         connected_layers=_loaded(runs.source).connected_layers,
     )
+    return replace(
+        tuning,
+        options_by_count={point.converted: _options(runs, point.kept) for point in tuning.curve},
+    )
+
+
+def _options(runs: TrialRuns, kept: Iterable[str]) -> Options:
+    """Return the options of ``migrate`` that write the model with these layers in float32."""
+    candidates = runs.candidates
+    policies = candidates.policies(frozenset(kept))
+    loaded = _loaded(runs.source)
+    return runs.source.copy.migration(planning.with_layers(loaded, candidates.options, policies))
 
 
 def _layer(

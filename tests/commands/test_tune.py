@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import h5py
+import numpy as np
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -14,7 +16,8 @@ from msgspec.structs import replace
 import policytool
 from policytool.commands import tune, tune_run
 from policytool.commands.destinations import Destination
-from policytool.commands.migrate import Status
+from policytool.commands.migrate import Migration, Status
+from policytool.commands.migrate_all import migrate_all
 from policytool.commands.tune_run import TuneOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
@@ -218,6 +221,31 @@ def test_the_weak_layers_are_kept() -> None:
     assert result.reference.library == "tf_keras 2.21.0"
     assert result.curve[0].excess == 0
     assert result.curve[-1].converted == len(PATHS)
+
+
+def test_other_sets_of_the_curve_can_be_written() -> None:
+    """Each has its layers, its promise, its size and the options that write it."""
+    with h5py.File("a.h5", "a") as file:
+        file["model_weights/a/a/kernel:0"] = np.zeros((6, 2), dtype="float32")
+    result = tuned(StandIn(WEAK), candidate=Options(to="float16"))
+    assert [len(point.kept) for point in result.curve] == [
+        len(PATHS) - point.converted for point in result.curve
+    ]
+    assert all(point.promise is not None for point in result.curve)
+    sizes = [point.bytes or 0 for point in result.curve]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1] > 0
+    assert result.options == result.options_by_count[len(result.converted)]
+    for point in result.curve[1:]:  # the first one converts nothing
+        (migrated,) = migrate_all(
+            [discovery.named_input("a.h5")],
+            result.options_by_count[point.converted],
+            Destination(output=Path(f"{point.converted}.h5")),
+        )
+        assert isinstance(migrated, Migration)
+        layers = policytool.inspect(f"{point.converted}.h5").layers
+        kept = {layer.path for layer in layers if layer.policy == "float32"}
+        assert kept == {*point.kept, "mlp/f"}
 
 
 def test_the_model_is_written_with_the_set(place: Path) -> None:

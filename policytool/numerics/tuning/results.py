@@ -11,7 +11,7 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.verdicts import (
@@ -29,10 +29,12 @@ from policytool.numerics.check_sides import function_named
 from policytool.numerics.verdicts.safety import MAX_CHANGE
 from policytool.numerics.verdicts.task_metric import MetricOptions, check_max_drop, metric_options
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
+from policytool.releases.dtypes import is_float, itemsize
+from policytool.releases.policy import policy_from_name
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from pathlib import Path
 
     from policytool.migration.planning.options import Options
@@ -426,6 +428,14 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
 
     excess: float
     error: float | None
+    kept: tuple[str, ...]
+    """The candidates in float32."""
+
+    promise: Promise | None
+    """The change of predictions in rows that the search did not use."""
+
+    bytes: int | None
+    """The size of the stored variables; None if the file has none."""
 
 
 class Tuning(Struct, frozen=True, kw_only=True):
@@ -490,6 +500,9 @@ class Tuning(Struct, frozen=True, kw_only=True):
     connected_layers: tuple[Layer, ...] = ()
     """All layers of the model with their inputs."""
 
+    options_by_count: Mapping[int, Options] = field(default_factory=dict)
+    """The options of ``migrate`` for the points of the curve, by the number of converted layers."""
+
     @property
     def passed(self) -> bool:
         """
@@ -526,18 +539,43 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     @property
     def curve(self) -> tuple[CurvePoint, ...]:
-        """The error by share of converted layers: the best trial for each number of layers."""
+        """
+        The frontier: for each number of converted layers that was tried, the chosen set, or the
+        trial with the smallest excess.
+        """
+        best_kept = self.best.kept if self.best is not None else None
         best_trials: dict[int, Trial] = {}
-        for trial in self.trials:
-            converted = len(self.layers) - len(trial.kept)
-            if converted not in best_trials or trial.excess < best_trials[converted].excess:
-                best_trials[converted] = trial
+        for trial in sorted(self.trials, key=lambda trial: (trial.kept != best_kept, trial.excess)):
+            best_trials.setdefault(len(self.layers) - len(trial.kept), trial)
         return tuple(
             CurvePoint(
                 converted=count,
                 share=count / len(self.layers) if self.layers else 1.0,
                 excess=best_trials[count].excess,
                 error=best_trials[count].error,
+                kept=best_trials[count].kept,
+                promise=best_trials[count].promise,
+                bytes=self._bytes(frozenset(best_trials[count].kept)),
             )
             for count in sorted(best_trials)
         )
+
+    def _bytes(self, kept: frozenset[str]) -> int | None:
+        """Return the size of the variables if only these candidates stay in float32."""
+        width = itemsize(policy_from_name(self.policy).variable_dtype or "float32")
+        converted = {layer.path for layer in self.layers} - kept
+        size = sum(
+            variable.parameters
+            * (width if is_converted and is_float(variable.dtype) else itemsize(variable.dtype))
+            for layer in self.connected_layers
+            for is_converted in [_decides(layer.path, converted, kept)]
+            for variable in layer.variables
+        )
+        return size or None
+
+
+def _decides(path: str, converted: Container[str], kept: Container[str]) -> bool:
+    """Return whether the innermost candidate that contains a layer is converted."""
+    while path and path not in converted and path not in kept:
+        path = path.rpartition("/")[0]
+    return path in converted

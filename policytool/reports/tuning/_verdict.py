@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
-    from policytool.numerics.tuning.results import Objective, Promise, Trial, Tuning
+    from policytool.numerics.tuning.results import CurvePoint, Objective, Promise, Trial, Tuning
     from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.numerics.verdicts.tolerances import Tolerances
 
@@ -341,6 +341,12 @@ def command(tunings: Tunings) -> tuple[str, ...]:
     if plan is not None and migration is not None:
         return ("policytool", "migrate", "--plan", plan, *output)
     return (*checks.migrate_command(tuning.reference.path, tuning.options), *output)
+
+
+def point_command(tuning: Tuning, point: CurvePoint) -> tuple[str, ...]:
+    """Return the command that writes the model with another set; empty if it is not known."""
+    options = tuning.options_by_count.get(point.converted)
+    return () if options is None else checks.migrate_command(tuning.reference.path, options)
 
 
 def _output(migration: Migration | None) -> tuple[str, ...]:

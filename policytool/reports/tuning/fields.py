@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.discovery import display_path
 from policytool.numerics.check_results.verdicts import OutputKind
@@ -32,8 +32,8 @@ from policytool.reports.fields import (
 )
 from policytool.reports.plans.fields import PLAN
 from policytool.reports.shared_fields import NOTE, failures_field
-from policytool.reports.tuning._page import caveats
-from policytool.reports.tuning._verdict import command, headline
+from policytool.reports.tuning._page import caveats, is_chosen
+from policytool.reports.tuning._verdict import command, headline, point_command
 
 if TYPE_CHECKING:
     from policytool.numerics.tuning.results import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Promise,
         Trial,
         TunedLayer,
+        Tuning,
     )
     from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.reports.tuning._verdict import Tunings
@@ -209,16 +210,49 @@ _OBJECTIVE: Final[Record[Objective]] = Record(
     ),
     "Every part that is not null or false has to be met.",
 )
-_CURVE_POINT: Final[Record[CurvePoint]] = Record(
+
+
+class _Point(NamedTuple):
+    """A point of the curve of a search."""
+
+    tuning: Tuning
+    point: CurvePoint
+
+
+_CURVE_POINT: Final[Record[_Point]] = Record(
     "",
     (
-        Field("converted", COUNT),
-        Field("share", SHARE, "The share of all candidates."),
-        Field("excess", NUMBER, _EXCESS_TEXT),
+        *fields_of(
+            "point",
+            (
+                Field("converted", COUNT),
+                Field("share", SHARE, "The share of all candidates."),
+                Field("excess", NUMBER, _EXCESS_TEXT),
+                Field(
+                    "error",
+                    OPTIONAL_NUMBER,
+                    "The largest relative error of an output; null if an output is not finite.",
+                ),
+                Field("kept", TEXTS, "The candidates in float32."),
+                Field("promise", nullable(_PROMISE), "Null if no rows were left for it."),
+                Field(
+                    "bytes",
+                    nullable(COUNT),
+                    "The size of the variables in this set; null if the file has none.",
+                ),
+            ),
+        ),
         Field(
-            "error",
-            OPTIONAL_NUMBER,
-            "The largest relative error of an output; null if an output is not finite.",
+            "chosen",
+            FLAG,
+            "Whether this is the best set.",
+            value=lambda item: is_chosen(item.tuning, item.point),
+        ),
+        Field(
+            "command",
+            nullable(TEXTS),
+            "The arguments of a command that writes the model with this set.",
+            value=lambda item: list(point_command(item.tuning, item.point)) or None,
         ),
     ),
 )
@@ -290,6 +324,7 @@ _TUNING: Final[Record[Tunings]] = Record(
                     "curve",
                     items(_CURVE_POINT),
                     "The best trial for each number of converted layers.",
+                    value=lambda tuning: [_Point(tuning, point) for point in tuning.curve],
                 ),
                 Field("notes", items(NOTE)),
                 Field(
