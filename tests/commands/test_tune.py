@@ -312,6 +312,22 @@ def test_set_that_overflows_on_validation_gets_a_margin() -> None:
     assert [layer.path for layer in result.kept] == ["mlp/b"]
 
 
+def test_changed_classes_of_synthetic_rows_add_no_layers(place: Path) -> None:
+    """A check of such rows is undecided; with data, more layers stay in float32."""
+
+    class Changing(StandIn):
+        def output(self, name: str | None, error: float) -> dict[str, Any]:
+            changed = to_builtins(changes(50 if error else 0, 100))
+            return {**super().output(name, error), "changes": changed}
+
+    inputs = place / "x.npy"
+    inputs.write_bytes(b"")
+    errors = {"mlp/b": 0.5, "mlp/a": 0.001}
+    assert [layer.path for layer in tuned(Changing(errors)).kept] == ["mlp/b"]
+    result = tuned(Changing(errors), inputs=inputs)
+    assert [layer.path for layer in result.kept] == ["mlp/a", "mlp/b"]
+
+
 def test_promise_is_the_answer_of_check_for_the_other_rows(place: Path) -> None:
     """Few rows and synthetic ones decide nothing, although no class changes."""
     inputs = place / "x.npy"

@@ -291,8 +291,9 @@ def promise(run: CheckRun) -> Promise | None:
     if labels is not None:
         bound = labels.bounds[1] if labels.bounds is not None else labels.drop
     needed = kind.needed if kind is not None and not is_by_labels else None
+    is_evidence = run.is_on_data or deciding.spoiled  # synthetic rows only show NaN and infinity
     return Promise(
-        answer=deciding.answer,
+        answer=deciding.answer if is_evidence else Answer.UNDECIDED,
         rows=deciding.samples,
         kind=kind.kind if kind is not None else None,
         most=bound if bound is not None and math.isfinite(bound) else None,
