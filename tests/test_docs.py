@@ -306,7 +306,9 @@ def test_documentation_lists_the_columns_of_rows_in_order(
 def test_every_format_is_in_the_documentation() -> None:
     """Each format has the commands that support it, the default first."""
     actual = dict(
-        re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE)
+        re.findall(
+            r"^\| `([\w-]+)` \| ((?:inspect|audit|migrate|tune).*?) \|", REPORTS, re.MULTILINE
+        )
     )
     assert [name for name, commands in actual.items() if "inspect" in commands] == [
         *(reporter.name for reporter in REPORTERS),

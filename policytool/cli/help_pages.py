@@ -142,11 +142,12 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("5", "undecided: the inputs cannot show whether predictions change"),
     ),
     "tune": (
-        ("0", "a set of layers meets the objective"),
+        ("0", "a set of layers meets the objective, and is safe on other rows"),
         ("1", "no set of layers was found that meets the objective"),
         _USAGE,
         ("3", "the model could not be read, run or written"),
         _NO_MODEL,
+        ("5", "undecided: written, but the rows are too few or synthetic"),
     ),
     "explain": (
         ("0", "a topic, or a message that at least one entry matches"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from policytool.commands.migrate_all import only_model
 from policytool.commands.tune import tune_and_write
 from policytool.commands.tune_run import TuneOptions, tune_destination, tune_options
 from policytool.formats import discovery
+from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tuning.results import Ending
 from policytool.numerics.workers import Worker
 from policytool.reports.tuning import TUNE_REPORTERS, Tunings
@@ -63,7 +64,8 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
     --gradients set other objectives. If no set meets the objective, exit 1 without writing.
 
     Each trial runs the model with a different set of layers in float32. The search uses one half of
-    the inputs, and the other half validates its result. Layers that migrate keeps in float32 by
+    the rows. On the other half, the rule of check decides how many predictions change: exit 5 if
+    the rows are too few, or synthetic. Layers that migrate keeps in float32 by
     default are converted if the objective allows it. Ctrl-C ends the search and writes the best set
     so far.
 
@@ -137,13 +139,20 @@ def _run(
         return Tunings(failures=(failure_from(model.display_path, error),))
 
 
+_EXITS: Final = {
+    Answer.SAFE: Exit.CLEAN,
+    Answer.NOT_SAFE: Exit.FINDINGS,
+    Answer.UNDECIDED: Exit.UNDECIDED,
+}
+
+
 def _exit(tunings: Tunings, *, is_unwritten: bool) -> int:
     tuning, migration = tunings.tuning, tunings.migration
     if tuning is not None and tuning.ending is Ending.INTERRUPTED:
         return Exit.INTERRUPTED
     if tuning is None or is_unwritten or _is_blocked(migration):
         return Exit.FAILURE
-    return Exit.CLEAN if tuning.passed else Exit.FINDINGS
+    return _EXITS[tuning.answer]
 
 
 def _is_blocked(migration: Migration | None) -> bool:

@@ -28,13 +28,14 @@ from policytool.support.files.remote_path import local
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from policytool.commands.arguments.shared import TensorFlowArguments
     from policytool.commands.destinations import Destination
     from policytool.commands.migrate import Migration
     from policytool.commands.tune_run import TuneOptions
     from policytool.formats.discovery import Input
+    from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check
     from policytool.numerics.check_sides import CheckSource
@@ -46,12 +47,6 @@ if TYPE_CHECKING:
     Report = Callable[[str], None]
     """Called with the progress of the search: the number of trials and the best set."""
 
-
-_NARROW: Final = 0.8
-"""
-If the result uses more than this share of the limit, a note warns that other inputs may exceed the
-limit. docs/evidence/benchmarks.md shows by how much other inputs exceeded it.
-"""
 
 _LOST: Final = "could not be tuned: the worker process {how}"
 
@@ -110,7 +105,7 @@ def _search(
         search = Search(_hints(check, candidates), trials)
         ending = _run_to_end(search)
         seconds = time.monotonic() - start
-        notes = (*notes, *diagnosis_notes, *_about_margin(search))
+        notes = (*notes, *diagnosis_notes)
         return _tuning(
             search, ending, runs, check, notes=notes, resumed=len(known), seconds=seconds
         )
@@ -237,21 +232,6 @@ def _about_outputs(model: Input, why: NotComparable | None) -> tuple[CheckNote, 
     return (CheckNote(code="constant-outputs", message=message),)
 
 
-def _about_margin(search: Search) -> tuple[CheckNote, ...]:
-    """Return a note if the error of the best set is close to the limit."""
-    best = search.best
-    if best is None:
-        return ()
-    used = max(best.excess, best.validation or 0.0)
-    if not _NARROW < used <= 1:
-        return ()
-    message = (
-        f"the result uses {used:.0%} of the limit, so other inputs may exceed it; specify a "
-        "stricter limit if you need a reserve"
-    )
-    return (CheckNote(code="narrow-margin", message=message),)
-
-
 def _diagnosis(
     model: Input,
     candidates: Candidates,
@@ -304,14 +284,14 @@ def _tuning(
     decided = candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
     best_or_closest = best or search.closest
     assert runs.last is not None  # noqa: S101  # the first trial was run
-    return Tuning(
+    tuning = Tuning(
         policy=candidates.options.to or "",
         objective=runs.options.objective,
         reference=runs.side(),
         device=runs.last.device,
         inputs=runs.last.inputs,
         versions=runs.versions,
-        split=search.split_of(runs.split),
+        split=runs.split,
         layers=tuple(
             _layer(
                 path, search, best, candidates, measured.get(path), decides=decided.get(path, ())
@@ -326,20 +306,27 @@ def _tuning(
         metric=runs.metrics.get(frozenset(best_or_closest.kept))
         if best_or_closest is not None
         else None,
-        options=runs.source.copy.migration(
-            planning.with_layers(
-                _loaded(runs.source), candidates.options, candidates.policies(frozenset(best.kept))
-            )
-        )
-        if best is not None
-        else None,
+        options=_options(runs, best.kept) if best is not None else None,
         ending=ending,
         is_minimum=search.is_minimum,
+        margin=search.margin,
         seconds=seconds,
         seed=runs.options.seed,
         notes=notes,
         connected_layers=_loaded(runs.source).connected_layers,
     )
+    return replace(
+        tuning,
+        options_by_count={point.converted: _options(runs, point.kept) for point in tuning.curve},
+    )
+
+
+def _options(runs: TrialRuns, kept: Iterable[str]) -> Options:
+    """Return the options of ``migrate`` that write the model with these layers in float32."""
+    candidates = runs.candidates
+    policies = candidates.policies(frozenset(kept))
+    loaded = _loaded(runs.source)
+    return runs.source.copy.migration(planning.with_layers(loaded, candidates.options, policies))
 
 
 def _layer(
@@ -367,10 +354,8 @@ def _layer(
         largest=measured.largest if measured is not None else None,
         headroom=measured.headroom if measured is not None else None,
         flushed=measured.flushed if measured is not None else None,
-        excess_if_converted=search.excess(trial_without_layer)
-        if trial_without_layer is not None
-        else None,
-        excess_by_itself=search.excess(trial_with_only_layer)
+        excess_if_converted=trial_without_layer.excess if trial_without_layer is not None else None,
+        excess_by_itself=trial_with_only_layer.excess
         if trial_with_only_layer is not None
         else None,
         decides=decides,

@@ -21,7 +21,12 @@ from msgspec.structs import replace
 
 from policytool.commands.arguments.declaration import as_path, as_texts
 from policytool.commands.check_options import CheckOptions
-from policytool.commands.check_run import check_job, check_readable, reference_options
+from policytool.commands.check_run import (
+    check_job,
+    check_readable,
+    reference_options,
+    safety_rule,
+)
 from policytool.commands.destinations import Destination, output_of
 from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics import check_sides
@@ -37,11 +42,11 @@ from policytool.numerics.tuning.results import (
     not_comparable,
     objective,
     objective_excess,
+    promise,
     smallest_agreement,
 )
 from policytool.numerics.tuning.search import Budget, parse_budget
 from policytool.numerics.verdicts import answers
-from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.numerics.verdicts.task_metric import metric_and_drop
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.support import limits, steps
@@ -85,6 +90,7 @@ def check_options(options: TuneOptions, candidates: Candidates) -> CheckOptions:
         tolerances=options.objective.tolerances or Tolerances(),
         metric=options.objective.metric,
         gradients=options.objective.gradients,
+        max_change=options.objective.max_change,
         isolated=True,
     )
 
@@ -146,6 +152,7 @@ class TrialRuns:
         self._stack = ExitStack()
         self._token = uuid.uuid4().hex
         self._check_options = check_options(options, candidates)
+        self._rule = safety_rule(source, self._check_options)
 
     def __enter__(self) -> Self:
         folder = self._stack.enter_context(self.hand_over.temporary_folder())
@@ -204,7 +211,7 @@ class TrialRuns:
         runs = answers.runs_from_json(
             answer["runs"],
             self._check_options.tolerances,
-            SafetyRule(),
+            self._rule,
             max_drop=metric.max_drop if (metric := self.options.objective.metric) else None,
         )
         self.last = runs[0]
@@ -224,6 +231,7 @@ class TrialRuns:
             self._trial(kept),
             excess=excesses[0],
             validation=excesses[1] if len(excesses) > 1 else None,
+            promise=promise(runs[1]) if len(runs) > 1 else None,
             error=None if None in errors else max(error for error in errors if error is not None),
             agreement=min(share for share in shares if share is not None)
             if asks_agreement

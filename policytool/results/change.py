@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -359,6 +357,14 @@ class Tuning(Result):
         return self._value.passed
 
     @property
+    def answer(self) -> Answer:
+        """
+        Whether predictions stay the same in rows that the search did not use: ``safe``,
+        ``undecided`` for synthetic inputs and too few rows, or ``not-safe``.
+        """
+        return self._value.answer
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """The paths of the layers to keep in float32."""
         return tuple(layer.path for layer in self._value.kept)
@@ -381,11 +387,9 @@ class Tuning(Result):
         Python code that sets the same policies before the model is created for training; None if no
         set was found.
         """
-        trial = self._value.best
-        if trial is None:
-            return None
-        float32 = [path.partition("/")[2] for path in (*trial.kept, *self._value.fixed)]
-        return _training_code(self._value.reference.library, self._value.policy, float32)
+        from policytool.reports.tuning import training_code
+
+        return training_code.code_of(self._value)
 
     @property
     def best(self) -> Trial | None:
@@ -423,20 +427,3 @@ class Tuning(Result):
 
     def _table(self) -> tuple[Sequence[str], Iterable[Sequence[object]]]:
         return _LAYER, ([getattr(layer, key) for key in _LAYER] for layer in self._value.layers)
-
-
-def _training_code(library: str, policy: str, float32: Sequence[str]) -> str:
-    """Return code for the library that loaded the model. Layer paths begin below the model."""
-    quote = json.dumps
-    if library.startswith("tf_keras"):
-        lines = ["from tensorflow import keras", ""]
-        lines += [f"keras.mixed_precision.set_global_policy({quote(policy)})"]
-        lines += [f'# create the layer {path} with dtype="float32"' for path in float32]
-        return "\n".join(lines)
-    lines = ["import keras", "", f"policies = keras.dtype_policies.DTypePolicyMap({quote(policy)})"]
-    # anchored, because Keras 3.6 and earlier search the pattern anywhere in the path of a layer
-    lines += [
-        f'policies[{quote(f"^{re.escape(path)}$")}] = keras.DTypePolicy("float32")'
-        for path in float32
-    ]
-    return "\n".join([*lines, "keras.config.set_dtype_policy(policies)"])

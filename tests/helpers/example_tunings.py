@@ -22,14 +22,17 @@ from policytool.numerics.check_results.checks import (
     CheckSide,
     InputKind,
 )
+from policytool.numerics.check_results.verdicts import Answer, Open, OutputKind
 from policytool.numerics.tuning.results import (
     Ending,
     Objective,
+    Promise,
     Split,
     Trial,
     TunedLayer,
     Tuning,
 )
+from policytool.numerics.verdicts.safety import share_bounds
 from policytool.numerics.verdicts.task_metric import MetricOptions, metric_from_json
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from policytool.reports.tuning import Tunings
@@ -53,6 +56,17 @@ GIVEN: Final = CheckInputs(
 DRAWN: Final = replace(GIVEN, kind=InputKind.SYNTHETIC, seed=1, batches=4, batch_size=8)
 
 
+def promise(changed: int, rows: int = 512, **other: Any) -> Promise:
+    """Return what that many of these rows show if their class changes."""
+    values: dict[str, Any] = {
+        "answer": Answer.SAFE,
+        "kind": OutputKind.CLASSES,
+        "most": share_bounds(changed, rows).upper,
+        **other,
+    }
+    return Promise(rows=rows, **values)
+
+
 def trial(
     *kept: str,
     excess: float,
@@ -62,6 +76,8 @@ def trial(
     """Return a trial, whose error is what a tolerance of 0.01 makes of its excess."""
     error = None if math.isinf(excess) else 0.01 * max(excess, validation or 0.0)
     values: dict[str, Any] = {"error": error, "agreement": None, "gradient_error": None, **other}
+    if validation is not None:
+        values.setdefault("promise", promise(0))
     return Trial(kept=kept, excess=excess, validation=validation, **values)
 
 
@@ -169,6 +185,7 @@ def tuning(**changes: Any) -> Tuning:
         "options": options(layers),
         "ending": Ending.MINIMAL,
         "is_minimum": True,
+        "margin": 0,
         "seconds": 41.26,
         "seed": 1,
     }
@@ -293,7 +310,7 @@ def _resumed() -> Tunings:
     """Return a search that went on from a record with all inputs, until its time was over."""
     result = tuning(
         resumed=5,
-        split=Split.USED,
+        margin=1,
         ending=Ending.TIME,
         is_minimum=False,
         seconds=600.4,
@@ -348,6 +365,16 @@ def _not_validated() -> Tunings:
     return Tunings(tuning=result)
 
 
+def _few_rows() -> Tunings:
+    """Return a search that leaves too few rows for an answer."""
+    few = promise(0, 16, answer=Answer.UNDECIDED, why=Open.FEW, needed=598)
+    trials = tuple(
+        replace(item, promise=few) if item.promise is not None else item
+        for item in _trials(_layers())
+    )
+    return Tunings(tuning=tuning(trials=trials), migration=migration())
+
+
 def _hostile() -> Tunings:
     """Return a search of which every name is a stranger's."""
     layers = (
@@ -385,6 +412,7 @@ CASES: Final = {
     "resumed": _resumed(),
     "objectives": _objectives(),
     "not-validated": _not_validated(),
+    "few-rows": _few_rows(),
     "hostile": _hostile(),
     "failure": Tunings(
         failures=(Failure(path="gone.h5", code="not-found", message="is not there"),)

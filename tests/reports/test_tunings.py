@@ -198,6 +198,23 @@ def test_the_definitions_of_plans_are_those_of_migrate() -> None:
     assert {name: ours[name] for name in theirs} == theirs
 
 
+def test_keras_map_is_python_that_sets_the_policies_of_the_set() -> None:
+    """Whatever the names of layers are; without a set, it only says so."""
+    for case in CASES.values():
+        compile(rendered("keras-map", case), "map.py", "exec")
+    assert rendered("keras-map", CASES["passing"]).splitlines()[1:] == [
+        "import keras",
+        "",
+        'policies = keras.dtype_policies.DTypePolicyMap("mixed_float16")',
+        'policies["^block_1/energy$"] = keras.DTypePolicy("float32")',
+        'policies["^block_2/difference$"] = keras.DTypePolicy("float32")',
+        'policies["^probabilities$"] = keras.DTypePolicy("float32")',
+        "keras.config.set_dtype_policy(policies)",
+    ]
+    (comment,) = rendered("keras-map", CASES["not-found"]).splitlines()
+    assert comment.startswith("# ")
+
+
 @pytest.mark.parametrize("name", ["passing", "planned"])
 def test_plan_of_the_report_can_be_applied(name: str, tmp_path: Path) -> None:
     """``migrate --plan`` reads the report of tune."""

@@ -11,22 +11,30 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.verdicts import (
+    Answer,
     JudgementSubject,
     NotComparable,
+    Open,
+    OutputKind,
     Ruling,
     excess,
     ratio,
+    severity,
 )
 from policytool.numerics.check_sides import function_named
+from policytool.numerics.verdicts.safety import MAX_CHANGE
 from policytool.numerics.verdicts.task_metric import MetricOptions, check_max_drop, metric_options
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
+from policytool.releases.dtypes import is_float, itemsize
+from policytool.releases.policy import policy_from_name
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from pathlib import Path
 
     from policytool.migration.planning.options import Options
@@ -65,6 +73,11 @@ class Objective(Struct, frozen=True, kw_only=True):
     metric: MetricOptions | None = None
     gradients: bool = False
     """Whether gradients must be finite, and near the gradients of the reference."""
+
+    @property
+    def max_change(self) -> float:
+        """The share of predictions that may change in rows that the search does not use."""
+        return (1 - self.agreement if self.agreement is not None else 0) or MAX_CHANGE
 
 
 def objective(
@@ -226,6 +239,71 @@ def _gradients_excess(gradients: Gradients) -> float:
     return math.inf if error is None else ratio(error, GRADIENT_ERROR)
 
 
+class Promise(Struct, frozen=True, kw_only=True):
+    """
+    What the rule of ``check`` says about a run on the rows that the search did not use: the output
+    that decides, with the bound on its change.
+    """
+
+    answer: Answer
+    rows: int
+    kind: OutputKind | None = None
+    """The kind of the changed predictions; None if nothing was compared."""
+
+    most: float | None = None
+    """
+    The upper bound at 95 % confidence: the share of changed predictions, the error relative to the
+    spread or to the mean probability, or the drop of the metric. None if there is no bound.
+    """
+
+    metric: str | None = None
+    """The name of the metric with labels; None if it does not decide."""
+
+    spoiled: int = 0
+    """The number of rows with NaN or infinity in the candidate only."""
+
+    why: Open | None = None
+    """Why the answer is undecided."""
+
+    needed: int | None = None
+    """The number of rows, with those of the search, that would show that the model is safe."""
+
+
+_PARTS: Final = 2
+"""The search uses one half of the rows, and the promise is about the other half."""
+
+
+def promise(run: CheckRun) -> Promise | None:
+    """Return the promise of a run on other rows; None if it has no output to judge."""
+    deciding = max(
+        run.answers,
+        key=lambda answer: (
+            severity(answer.answer),
+            answer.deciding.change.upper if answer.deciding is not None else 0.0,
+        ),
+        default=None,
+    )
+    if deciding is None:
+        return None
+    kind, labels, metric = deciding.deciding, deciding.labels, run.verdict.metric
+    is_by_labels = labels is not None and metric is not None
+    bound = kind.change.upper if kind is not None else None
+    if labels is not None:
+        bound = labels.bounds[1] if labels.bounds is not None else labels.drop
+    needed = kind.needed if kind is not None and not is_by_labels else None
+    is_evidence = run.is_on_data or deciding.spoiled  # synthetic rows only show NaN and infinity
+    return Promise(
+        answer=deciding.answer if is_evidence else Answer.UNDECIDED,
+        rows=deciding.samples,
+        kind=kind.kind if kind is not None else None,
+        most=bound if bound is not None and math.isfinite(bound) else None,
+        metric=metric.name if is_by_labels and metric is not None else None,
+        spoiled=deciding.spoiled,
+        why=deciding.why,
+        needed=_PARTS * needed if needed is not None else None,
+    )
+
+
 class Ending(StrEnum):
     """Why a search ended."""
 
@@ -248,12 +326,6 @@ class Split(StrEnum):
 
     NONE = "none"
     """No separate inputs, because there is only one row, or the batch size is fixed."""
-
-    USED = "used"
-    """
-    No separate inputs, because a set that met the objective failed on them. The search then
-    continued with all inputs.
-    """
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -291,6 +363,16 @@ class Trial(Struct, frozen=True, kw_only=True):
 
     failure: str | None = None
     """Why the model cannot run with this set; None if it can."""
+
+    promise: Promise | None = None
+    """The answer on the validation inputs; None if there are none."""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the validation inputs show that the set does not meet the objective."""
+        return (self.validation is not None and self.validation > 1) or (
+            self.promise is not None and self.promise.answer is Answer.NOT_SAFE
+        )
 
 
 class TunedLayer(Struct, frozen=True, kw_only=True):
@@ -347,6 +429,14 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
 
     excess: float
     error: float | None
+    kept: tuple[str, ...]
+    """The candidates in float32."""
+
+    promise: Promise | None
+    """The change of predictions in rows that the search did not use."""
+
+    bytes: int | None
+    """The size of the stored variables; None if the file has none."""
 
 
 class Tuning(Struct, frozen=True, kw_only=True):
@@ -399,23 +489,44 @@ class Tuning(Struct, frozen=True, kw_only=True):
     Whether no smaller set exists, if additional layers in float32 never increase the error.
     """
 
+    margin: int
+    """
+    The number of layers that stay in float32 only because the set without them did not hold on the
+    validation inputs.
+    """
+
     seconds: float
     seed: int
     notes: tuple[CheckNote, ...] = ()
     connected_layers: tuple[Layer, ...] = ()
     """All layers of the model with their inputs."""
 
+    options_by_count: Mapping[int, Options] = field(default_factory=dict)
+    """The options of ``migrate`` for the points of the curve, by the number of converted layers."""
+
     @property
     def passed(self) -> bool:
         """
-        Whether a set was found that converts a layer and also meets the objective on the validation
-        inputs.
+        Whether a set was found that converts a layer, and that the validation inputs do not refute.
         """
         return (
             self.best is not None
             and len(self.best.kept) < len(self.layers)
-            and (self.best.validation is None or self.best.validation <= 1)
+            and not self.best.is_refuted
         )
+
+    @property
+    def answer(self) -> Answer:
+        """
+        Whether the model with the set is safe, by the rule of ``check`` on the validation inputs;
+        undecided for synthetic inputs, and without validation inputs.
+        """
+        if self.best is None or not self.passed:
+            return Answer.NOT_SAFE
+        promised = self.best.promise
+        if promised is None or self.inputs.kind is InputKind.SYNTHETIC:
+            return Answer.UNDECIDED
+        return promised.answer
 
     @property
     def kept(self) -> tuple[TunedLayer, ...]:
@@ -429,18 +540,43 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     @property
     def curve(self) -> tuple[CurvePoint, ...]:
-        """The error by share of converted layers: the best trial for each number of layers."""
+        """
+        The frontier: for each number of converted layers that was tried, the chosen set, or the
+        trial with the smallest excess.
+        """
+        best_kept = self.best.kept if self.best is not None else None
         best_trials: dict[int, Trial] = {}
-        for trial in self.trials:
-            converted = len(self.layers) - len(trial.kept)
-            if converted not in best_trials or trial.excess < best_trials[converted].excess:
-                best_trials[converted] = trial
+        for trial in sorted(self.trials, key=lambda trial: (trial.kept != best_kept, trial.excess)):
+            best_trials.setdefault(len(self.layers) - len(trial.kept), trial)
         return tuple(
             CurvePoint(
                 converted=count,
                 share=count / len(self.layers) if self.layers else 1.0,
                 excess=best_trials[count].excess,
                 error=best_trials[count].error,
+                kept=best_trials[count].kept,
+                promise=best_trials[count].promise,
+                bytes=self._bytes(frozenset(best_trials[count].kept)),
             )
             for count in sorted(best_trials)
         )
+
+    def _bytes(self, kept: frozenset[str]) -> int | None:
+        """Return the size of the variables if only these candidates stay in float32."""
+        width = itemsize(policy_from_name(self.policy).variable_dtype or "float32")
+        converted = {layer.path for layer in self.layers} - kept
+        size = sum(
+            variable.parameters
+            * (width if is_converted and is_float(variable.dtype) else itemsize(variable.dtype))
+            for layer in self.connected_layers
+            for is_converted in [_decides(layer.path, converted, kept)]
+            for variable in layer.variables
+        )
+        return size or None
+
+
+def _decides(path: str, converted: Container[str], kept: Container[str]) -> bool:
+    """Return whether the innermost candidate that contains a layer is converted."""
+    while path and path not in converted and path not in kept:
+        path = path.rpartition("/")[0]
+    return path in converted

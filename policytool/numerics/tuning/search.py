@@ -5,6 +5,12 @@ set is tried at most once.
 A set *passes* if its trial meets the objective. The search assumes that a set passes if one of its
 subsets passes, which may be wrong if errors cancel out. Every set that the search returns was
 tried. For a set that it reports as minimal, the removal of each layer was tried too.
+
+The search uses one half of the inputs. A set *holds* if the other half shows as much as it can. If
+the minimal set does not hold, the search adds layers by its ranking until the set holds. These sets
+contain each other, so the bound of the last one needs no correction for the number of sets: the
+rows that hide the changes of a set also hide those of each larger set. If the rows are too few for
+a bound, layers that the set does not need are removed again.
 """
 
 from __future__ import annotations
@@ -17,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from policytool.numerics.tuning.results import Ending, Split
+from policytool.numerics.check_results.verdicts import Answer
+from policytool.numerics.tuning.results import Ending
 from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
@@ -146,12 +153,11 @@ class Search:
     def __init__(self, hints: Hints, trials: Trials) -> None:
         self.hints = hints
         self.trials = trials
-        self.uses_validation = False
-        """
-        Whether a trial must also pass on the validation inputs, because a set failed on them.
-        """
-
         self.is_minimum = False
+        self.margin = 0
+        """The number of layers that were added to the minimal set until it held."""
+
+        self._promised: Trial | None = None
         self._everything = frozenset(hints.candidates)
         self._place = {path: place for place, path in enumerate(hints.candidates)}
         first = next(iter(hints.rankings), {})
@@ -162,12 +168,16 @@ class Search:
     @property
     def best(self) -> Trial | None:
         """
-        The passing trial with the fewest layers, preferably one that also passes on the validation
-        inputs; None if no trial passes.
+        The passing trial with the fewest layers, preferably one that holds, or else one that the
+        validation inputs do not refute; None if no trial passes.
         """
+        if self._promised is not None:
+            return self._promised
         passing_trials = self._passing()
-        valid = [trial for trial in passing_trials if self._is_valid(trial)]
-        return min(valid or passing_trials, key=self._rank, default=None)
+        converting = [trial for trial in passing_trials if len(trial.kept) < len(self._everything)]
+        valid = [trial for trial in passing_trials if not trial.is_refuted]
+        holding = [trial for trial in converting if self._holds(trial)]
+        return min(holding or valid or passing_trials, key=self._rank, default=None)
 
     @property
     def _smallest(self) -> Trial | None:
@@ -178,23 +188,68 @@ class Search:
     def closest(self) -> Trial | None:
         """The trial with the smallest excess; if several are equal, with the fewest kept layers."""
         return min(
-            self.trials.made, key=lambda trial: (self.excess(trial), len(trial.kept)), default=None
+            self.trials.made, key=lambda trial: (trial.excess, len(trial.kept)), default=None
         )
 
-    def split_of(self, split: Split) -> Split:
-        """Return the inputs that validate the result, according to the split of the inputs."""
-        return Split.USED if self.uses_validation else split
-
     def run(self) -> Ending:
-        """Search until a minimal set passes on the validation inputs, or the budget ends."""
+        """Search until a minimal set holds on the validation inputs, or the budget ends."""
         try:
             ending = self._find()
-            if ending is Ending.MINIMAL and not self._is_valid(self._smallest):
-                self.uses_validation = True
-                ending = self._find()
+            if ending is Ending.MINIMAL:
+                self._add_margin()
         except ExhaustedError as error:
             return Ending.MINIMAL if self._is_proven_minimal() else error.ending
         return ending
+
+    def _holds(self, trial: Trial) -> bool:
+        """
+        Return whether a set is safe on the validation inputs, or at least not refuted if these
+        could not show it even for all layers in float32.
+        """
+        if trial.is_refuted or trial.promise is None or not self._has_bound:
+            return not trial.is_refuted
+        return trial.promise.answer is Answer.SAFE
+
+    @property
+    def _has_bound(self) -> bool:
+        """Whether the validation inputs can show that a set is safe; false if they are too few."""
+        everything = self.trials.known(self._everything)
+        promise = everything.promise if everything is not None else None
+        return promise is not None and promise.answer is Answer.SAFE
+
+    def _add_margin(self) -> None:
+        """Add the layers with the largest losses to the minimal set, until it holds."""
+        smallest = self._smallest
+        if smallest is None or self._holds(smallest):
+            self._promised = smallest
+            return
+        kept = frozenset(smallest.kept)
+        losses = next(iter(self.hints.rankings), {})
+        groups = sorted(
+            self._groups(self._everything - kept),
+            key=lambda group: (-_loss(losses, group), self._places(group)),
+        )
+        failing, count = 0, 1
+        while count < len(groups) and not self._holds_with(kept | _union(groups[:count])):
+            failing, count = count, 2 * count
+        holding = min(count, len(groups))
+        while holding - failing > 1:
+            count = (holding + failing) // 2
+            if self._holds_with(kept | _union(groups[:count])):
+                holding = count
+            else:
+                failing = count
+        if holding < len(groups) or smallest.is_refuted:
+            larger_set = kept | _union(groups[:holding])
+            if not self._has_bound:  # with a bound, the sets have to contain each other
+                larger_set = self._smaller_set(larger_set, self._holds_with)
+            self._promised = self.trials(larger_set)
+            self.margin = len(self._promised.kept) - len(kept)
+            self.is_minimum = False
+
+    def _holds_with(self, kept: Kept) -> bool:
+        trial = self.trials(kept)
+        return self._passes(trial) and self._holds(trial)
 
     def _is_proven_minimal(self) -> bool:
         """Return whether the removal of each layer from the best set was tried, and failed."""
@@ -220,19 +275,9 @@ class Search:
         self.is_minimum = len(self._smallest_passing()) == 1  # none is not enough
         return Ending.MINIMAL
 
-    def excess(self, trial: Trial) -> float:
-        """Return the excess of a trial, on the validation inputs too if the search uses them."""
-        if self.uses_validation and trial.validation is not None:
-            return max(trial.excess, trial.validation)
-        return trial.excess
-
-    def _passes(self, trial: Trial) -> bool:
-        return self.excess(trial) <= 1
-
     @staticmethod
-    def _is_valid(trial: Trial | None) -> bool:
-        """Return whether a trial passes on the validation inputs, or there are none."""
-        return trial is None or trial.validation is None or trial.validation <= 1
+    def _passes(trial: Trial) -> bool:
+        return trial.excess <= 1
 
     def _passes_with(self, kept: Kept) -> bool:
         return self._passes(self.trials(kept))
@@ -241,7 +286,7 @@ class Search:
         return [trial for trial in self.trials.made if self._passes(trial)]
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
-        return len(trial.kept), self.excess(trial)
+        return len(trial.kept), trial.excess
 
     def _smallest_passing(self) -> Kept:
         smallest = self._smallest
@@ -275,7 +320,7 @@ class Search:
         Return how many of the first groups must be kept, if the excess is the root of the sum of
         the squared losses of the converted layers, as for independent errors.
         """
-        excess = self.excess(self.trials(frozenset()))
+        excess = self.trials(frozenset()).excess
         squares = [sum(losses.get(path, 0.0) ** 2 for path in group) for group in groups]
         if not math.isfinite(excess) or math.inf in squares:
             return max(squares.count(math.inf), 1)
@@ -290,15 +335,22 @@ class Search:
         before: Kept | None = None
         while before != self._smallest_passing():
             before = kept = self._smallest_passing()
-            kept = self._without(kept, sorted(self._groups(kept), key=self._need))
-            self._without(kept, sorted((frozenset({path}) for path in kept), key=self._need))
+            self._smaller_set(kept, self._passes_with)
 
-    def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
-        """Return a set without the groups that it does not need to pass."""
+    def _smaller_set(self, kept: Kept, is_enough: Callable[[Kept], bool]) -> Kept:
+        """Return a set without the layers that it does not need."""
+        kept = self._without(kept, self._groups(kept), is_enough)
+        return self._without(kept, [frozenset({path}) for path in kept], is_enough)
+
+    def _without(
+        self, kept: Kept, groups: Sequence[Kept], is_enough: Callable[[Kept], bool]
+    ) -> Kept:
+        """Return a set without the groups that it does not need; the least needed leave first."""
+        groups = sorted(groups, key=self._need)
         start, count = 0, 1
         while start < len(groups):
             smaller_set = kept - _union(groups[start : start + count])
-            if self._passes_with(smaller_set):
+            if is_enough(smaller_set):
                 kept, start, count = smaller_set, start + count, 2 * count
             elif count > 1:
                 count = 1
@@ -352,7 +404,7 @@ class Search:
             for trial in self.trials.made:
                 converted = [path for path in losses if path not in trial.kept]
                 expected = math.hypot(*(losses[path] for path in converted))
-                excess = max(self.excess(trial), _LEAST_EXCESS)
+                excess = max(trial.excess, _LEAST_EXCESS)
                 if converted and (math.isfinite(excess) or expected < _LIKELY):
                     factor = min(excess, _INFINITE) / expected
                     losses.update((path, losses[path] * factor) for path in converted)

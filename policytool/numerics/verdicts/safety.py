@@ -414,6 +414,11 @@ def _share_answers(kind: OutputKind, shares: Shares | None, most: float) -> list
     return [_answer_change(kind, partial(mean_share_bounds, shares), shares.samples, most)]
 
 
+def largest_safe_change(kind: OutputKind, max_change: float) -> float:
+    """Return the largest change of one kind of output that is safe."""
+    return max_change * (_NEARLY_EXACT if kind is OutputKind.REGRESSION else 1)
+
+
 def _answer_change(
     kind: OutputKind, change_of: Callable[[float], Bounds], samples: int, max_change: float
 ) -> KindAnswer:
@@ -427,7 +432,7 @@ def _answer_change(
     change, min_samples = change_of(1), least_samples(max_change)
     factor = _SHARES if kind in _COUNTED else _NUMBERS
     is_unsafe = change.lower > max_change and change.value > factor * max_change
-    max_change *= _NEARLY_EXACT if kind is OutputKind.REGRESSION else 1
+    max_change = largest_safe_change(kind, max_change)
     is_safe = change.upper <= max_change and samples >= min_samples
     if is_safe or is_unsafe:
         answer = Answer.SAFE if is_safe else Answer.NOT_SAFE

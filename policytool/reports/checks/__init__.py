@@ -15,7 +15,13 @@ from policytool.reports.checks._page import (
     side_words,
 )
 from policytool.reports.checks._tables import metric_sentence, metric_value
-from policytool.reports.checks._verdict import Checks, headline, migrate_command
+from policytool.reports.checks._verdict import (
+    Checks,
+    bound_words,
+    headline,
+    migrate_command,
+    rounded_rows,
+)
 from policytool.reports.checks.fields import REPORT
 from policytool.reports.reporter import Reporter, json_reporter, reporters_for_people
 
@@ -28,6 +34,7 @@ CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
 __all__ = [
     "CHECK_REPORTERS",
     "Checks",
+    "bound_words",
     "device_caveats",
     "device_words",
     "has_narrow_range",
@@ -39,6 +46,7 @@ __all__ = [
     "migrate_command",
     "overflow_reasons",
     "page",
+    "rounded_rows",
     "side_caveats",
     "side_words",
 ]

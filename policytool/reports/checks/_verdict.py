@@ -188,7 +188,8 @@ def _kind_words(result: KindAnswer, answer: Answer) -> str:
     if counted is not None and result.needed is not None and not change.value:
         return (
             f"{many(result.samples, 'row')} {'show' if result.samples != 1 else 'shows'} that at "
-            f"most {_share(change.upper)} of {counted[1]}; use {_rounded(result.needed)} or more"
+            f"most {_share(change.upper)} of {counted[1]}; use {rounded_rows(result.needed)} or "
+            "more"
         )
     if math.isinf(change.upper):
         return (
@@ -215,10 +216,20 @@ def _kind_words(result: KindAnswer, answer: Answer) -> str:
         return f"{text} (at most {_share(change.upper)})"
     if result.needed is not None:
         return (
-            f"{text} (at most {_share(change.upper)}, {CONFIDENCE}); use {_rounded(result.needed)} "
-            "rows or more"
+            f"{text} (at most {_share(change.upper)}, {CONFIDENCE}); use "
+            f"{rounded_rows(result.needed)} rows or more"
         )
     return f"{text} ({_share(change.lower)} to {_share(change.upper)}, {CONFIDENCE})"
+
+
+def bound_words(kind: OutputKind, most: float) -> str:
+    """Return the largest change of the predictions of one kind of output."""
+    counted = _COUNTED.get(kind)
+    if counted is not None:
+        return f"at most {_share(most)} of {counted[1]}"
+    if not most:
+        return "no value changes"
+    return _SIZED[kind].format(f"at most {_share(most)}{'' if most >= _TIMES else ' of'}")
 
 
 def _share(fraction: float) -> str:
@@ -226,7 +237,7 @@ def _share(fraction: float) -> str:
     return f"{figure(fraction)} times" if fraction >= _TIMES else f"{figure(100 * fraction)}%"
 
 
-def _rounded(rows: int) -> str:
+def rounded_rows(rows: int) -> str:
     """Return an estimated number of rows with two digits."""
     digits = len(str(rows)) - _DIGITS
     return f"{-(-rows // 10**digits) * 10**digits if digits > 1 else rows:,}"

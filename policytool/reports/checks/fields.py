@@ -156,10 +156,10 @@ class KeptScopeOfRewrite(NamedTuple):
     kept: KeptScope
 
 
-_ANSWER: Final = choice_of(
+ANSWER: Final = choice_of(
     Answer, name="answer", text="Whether predictions stay those of the reference."
 )
-_WHY: Final = nullable(
+WHY: Final = nullable(
     choice_of(Open, name="why", text="Why an output is undecided; null otherwise.")
 )
 _SHAPE: Final = Type(
@@ -416,7 +416,7 @@ _KIND_ANSWER: Final[Record[KindAnswer]] = Record(
     "kind-answer",
     (
         Field("kind", choice_of(OutputKind)),
-        Field("answer", _ANSWER),
+        Field("answer", ANSWER),
         Field(
             "change",
             _BOUNDS,
@@ -424,7 +424,7 @@ _KIND_ANSWER: Final[Record[KindAnswer]] = Record(
             "probability, with its bounds at 95% confidence.",
         ),
         Field("samples", COUNT),
-        Field("why", _WHY),
+        Field("why", WHY),
         Field(
             "needed",
             OPTIONAL_COUNT,
@@ -507,11 +507,11 @@ _CHANGES: Final[Record[OutputChanges]] = Record(
 _OUTPUT_ANSWER: Final[Record[OutputAnswer]] = Record(
     "",
     (
-        Field("answer", _ANSWER),
+        Field("answer", ANSWER),
         Field("kinds", items(_KIND_ANSWER)),
         Field("samples", COUNT),
         Field("spoiled", COUNT),
-        Field("why", _WHY),
+        Field("why", WHY),
         Field(
             "by_labels",
             FLAG,
@@ -843,7 +843,7 @@ _TIMING: Final[Record[Timing]] = Record(
 _RUN_VERDICT: Final[Record[RunOfCheck]] = Record(
     "",
     (
-        Field("answer", _ANSWER, value=attrgetter("run.answer")),
+        Field("answer", ANSWER, value=attrgetter("run.answer")),
         Field(
             "sentence",
             SENTENCE,
@@ -1018,7 +1018,7 @@ _RECORDING: Final[Record[RecordedFile]] = Record(
 _CHECK: Final[Record[Check]] = Record(
     "check",
     (
-        Field("answer", _ANSWER),
+        Field("answer", ANSWER),
         Field("reference", SIDE),
         Field("candidate", SIDE),
         Field("versions", mapping(TEXT), "Versions of TensorFlow and Keras that ran."),

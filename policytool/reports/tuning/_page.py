@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
+from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tuning.results import Ending, Split
+from policytool.numerics.verdicts.safety import largest_safe_change
 from policytool.releases.releases import BACKENDS
 from policytool.reports import checks, plans
 from policytool.reports.page import (
@@ -41,9 +43,10 @@ from policytool.reports.tuning._verdict import (
     largest_excess,
     limit_words,
     percent,
+    reached_parts,
     verdict,
 )
-from policytool.reports.words import failure_facts, figure, many, share, upward
+from policytool.reports.words import bytes_words, failure_facts, figure, many, share, upward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,10 +79,24 @@ def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section
             Column(title="share", minimum=7),
             Column(title="largest error", minimum=13),
             Column(title="% of the limit", minimum=14),
+            Column(title="on other rows", minimum=13, priority=2),
+            Column(title="variables", minimum=9, priority=3),
             Column(title="result", minimum=6, priority=1),
         ),
         [_row(tuning, point) for point in visible_points],
-        ["the best trial for each number of layers; above 100%, the objective is not met"],
+        [
+            "the best trial for each number of layers; above 100%, the objective is not met",
+            *(
+                ["on other rows: the largest change of predictions, at 95% confidence"]
+                if any(map(_most, visible_points))
+                else []
+            ),
+            *(
+                ["the JSON report has the command that writes the model with each of these sets"]
+                if tuning.options_by_count
+                else []
+            ),
+        ],
     )
 
 
@@ -102,9 +119,38 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
                 value=_value(tuning, point, allowed),
                 text=_point_text(tuning, point),
                 is_missed=_is_missed(tuning, point),
-                is_chosen=_is_chosen(tuning, point),
+                is_chosen=is_chosen(tuning, point),
             )
             for point in points
+        ),
+    )
+
+
+def changes_chart(tuning: Tuning) -> Iterator[Profile]:
+    """Yield the chart of the changes of predictions in rows that the search did not use."""
+    points = [
+        (point, point.promise)
+        for point in tuning.curve
+        if point.promise is not None and point.promise.kind is not None
+    ]
+    if len(points) < _LEAST:
+        return
+    kind = points[0][1].kind
+    assert kind is not None  # noqa: S101  # selected above
+    allowed = largest_safe_change(kind, tuning.objective.max_change)
+    yield Profile(
+        title="Largest change of predictions on other rows by share of converted layers",
+        limit=allowed,
+        limit_text=f"safe: {share(allowed)}",
+        points=tuple(
+            Point(
+                share=point.share,
+                value=math.inf if promised.spoiled or promised.most is None else promised.most,
+                text=_point_text(tuning, point),
+                is_missed=promised.answer is Answer.NOT_SAFE,
+                is_chosen=is_chosen(tuning, point),
+            )
+            for point, promised in points
         ),
     )
 
@@ -117,14 +163,19 @@ def _value(tuning: Tuning, point: CurvePoint, allowed: float | None) -> float:
 
 def _point_text(tuning: Tuning, point: CurvePoint) -> str:
     error = NOT_FINITE if point.error is None else figure(point.error)
-    return f"{_count(tuning, point)} layers ({share(point.share)}): largest error {error}"
+    parts = [f"{_count(tuning, point)} layers ({share(point.share)}): largest error {error}"]
+    if most := _most(point):
+        parts.append(f"change on other rows {most}")
+    if _bytes_differ(tuning) and point.bytes:
+        parts.append(f"variables {bytes_words(point.bytes)}")
+    return "; ".join(parts)
 
 
 def _row(tuning: Tuning, point: CurvePoint) -> Row:
     is_missed = _is_missed(tuning, point)
     tone = Tone.BAD if is_missed else Tone.PLAIN
     error = NOT_FINITE if point.error is None else figure(point.error)
-    chosen = "chosen" if _is_chosen(tuning, point) else ""
+    chosen = "chosen" if is_chosen(tuning, point) else ""
     used = _point_excess(tuning, point)
     return Row(
         cells=(
@@ -132,10 +183,25 @@ def _row(tuning: Tuning, point: CurvePoint) -> Row:
             Cell(text=share(point.share)),
             Cell(text=error, tone=tone),
             Cell(text=limit_words(used, point.error), tone=tone),
+            Cell(text=_most(point)),
+            Cell(text=bytes_words(point.bytes) if _bytes_differ(tuning) and point.bytes else ""),
             Cell(text=chosen, tone=Tone.GOOD),
         ),
         is_missed=is_missed,
     )
+
+
+def _most(point: CurvePoint) -> str:
+    """Return the largest change of predictions in rows that the search did not use."""
+    promised = point.promise
+    if promised is None or promised.spoiled:
+        return NOT_FINITE if promised is not None else ""
+    return "" if promised.most is None else f"at most {figure(100 * promised.most)}%"
+
+
+def _bytes_differ(tuning: Tuning) -> bool:
+    """Return whether the size depends on the set, unlike under mixed policies."""
+    return len({point.bytes for point in tuning.curve}) > 1
 
 
 def _is_missed(tuning: Tuning, point: CurvePoint) -> bool:
@@ -147,7 +213,7 @@ def _point_excess(tuning: Tuning, point: CurvePoint) -> float:
     Return the excess of a point; for the best set, the larger one of both halves of the inputs.
     """
     best = tuning.best
-    if best is not None and _is_chosen(tuning, point):
+    if best is not None and is_chosen(tuning, point):
         return largest_excess(best)
     return point.excess
 
@@ -156,7 +222,8 @@ def _count(tuning: Tuning, point: CurvePoint) -> str:
     return f"{point.converted:,} of {len(tuning.layers):,}"
 
 
-def _is_chosen(tuning: Tuning, point: CurvePoint) -> bool:
+def is_chosen(tuning: Tuning, point: CurvePoint) -> bool:
+    """Return whether a point of the curve is the best set."""
     return tuning.best is not None and point.converted == len(tuning.layers) - len(tuning.best.kept)
 
 
@@ -165,7 +232,7 @@ def _chosen_rows(tuning: Tuning, points: Sequence[CurvePoint]) -> list[CurvePoin
     if len(points) <= _ROWS:
         return list(points)
     last = len(points) - 1
-    chosen = [at for at, point in enumerate(points) if _is_chosen(tuning, point)]
+    chosen = [at for at, point in enumerate(points) if is_chosen(tuning, point)]
     neighbours = [other for at in chosen for other in (at, at + 1, at - 1) if 0 <= other <= last]
     even_rows = [round(step * last / (_ROWS - 1)) for step in range(_ROWS)]
     order = list(dict.fromkeys([0, last, *neighbours, *even_rows]))
@@ -185,16 +252,8 @@ def _figures(tuning: Tuning) -> Figures:
     return Figures(figures=tuple(Fact(label=label, text=text) for label, text in figures))
 
 
-_OTHERS: Final = {
-    Split.BATCHES: "every second batch, which the search did not use",
-}
-_SAME_INPUTS: Final = {
-    Split.NONE: "none: the inputs cannot be split, so the search used all of them",
-    Split.USED: (
-        "none: a set that met the objective failed on the other inputs, so the search used all of "
-        "them"
-    ),
-}
+_OTHERS: Final = "every second batch, which the search did not use"
+_SAME_INPUTS: Final = "none: the inputs cannot be split, so the search used all of them"
 _FAILED: Final = frozenset({Status.BLOCKED, Status.MISSED})
 
 
@@ -215,6 +274,8 @@ def output_facts(migration: Migration) -> Iterator[Fact]:
 def facts(tuning: Tuning) -> Iterator[Fact]:
     """Yield the facts about the objective, the inputs, and the end of the search."""
     yield Fact(label="objective", text="; ".join(goals(tuning)))
+    if tuning.passed and tuning.best is not None:
+        yield Fact(label="reached", text="; ".join(reached_parts(tuning, tuning.best)))
     if tuning.metric is not None:
         yield Fact(
             label="metric", text=checks.metric_sentence(tuning.metric).removeprefix("metric ")
@@ -222,7 +283,7 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
     yield Fact(label="policy", text=_policy(tuning))
     yield Fact(label="reference", text=" · ".join(_reference(tuning)))
     yield Fact(label="inputs", text=checks.input_words(tuning.inputs))
-    yield Fact(label="validation", text=_validation(tuning))
+    yield Fact(label="validation", text="; ".join(_validation(tuning)))
     yield Fact(label="device", text=" · ".join(checks.device_words(tuning.device)))
     yield Fact(label="versions", text=" · ".join(_versions(tuning)))
     yield Fact(label="search", text="; ".join(_search(tuning)))
@@ -248,14 +309,16 @@ def _reference(tuning: Tuning) -> Iterator[str]:
     yield from further_words
 
 
-def _validation(tuning: Tuning) -> str:
-    """Return the inputs that validated the set, and its excess on them."""
-    if tuning.split in _SAME_INPUTS:
-        return _SAME_INPUTS[tuning.split]
-    words = _OTHERS[tuning.split]
-    if tuning.best is None or tuning.best.validation is None:
-        return words
-    return f"{words}: {percent(tuning.best.validation)} of the limit"
+def _validation(tuning: Tuning) -> Iterator[str]:
+    """Yield the inputs that validated the set, its excess on them, and the layers for it."""
+    if tuning.split is Split.NONE:
+        yield _SAME_INPUTS
+        return
+    best = tuning.best
+    excess = best.validation if best is not None else None
+    yield _OTHERS if excess is None else f"{_OTHERS}: {percent(excess)} of the limit"
+    if tuning.margin:
+        yield f"for these rows, {many(tuning.margin, 'layer')} more in float32"
 
 
 def _versions(tuning: Tuning) -> Iterator[str]:
@@ -294,6 +357,8 @@ def _describe_ending(tuning: Tuning) -> str:
 
 
 def _minimality(tuning: Tuning) -> str:
+    if tuning.margin:
+        return "the removal of each layer was tried, except of those for the margin"
     trial_words = (
         "the objective is not met if the layer in float32 is converted"
         if len(tuning.kept) == 1
@@ -307,7 +372,6 @@ def _minimality(tuning: Tuning) -> str:
     return f"{trial_words} (each was tried); a smaller set of other layers may exist"
 
 
-_SAME: Final = frozenset({Split.NONE, Split.USED})
 _ROUNDING: Final = 1e-9
 _INCOMPLETE: Final = {
     Ending.TRIALS: "--budget",
@@ -328,7 +392,7 @@ def page(tunings: Tunings, view: View) -> Page:
 def caveats(tuning: Tuning) -> Iterator[str]:
     """Yield the open questions of the result."""
     yield from checks.input_caveats(tuning.inputs)
-    if tuning.split in _SAME and tuning.best is not None:
+    if tuning.split is Split.NONE and tuning.best is not None:
         yield "the set was not validated on other inputs, which may need more layers in float32"
     yield from checks.side_caveats(tuning.reference)
     yield from checks.device_caveats(tuning.device)
@@ -384,6 +448,7 @@ def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
         yield from _layers.converted_section(tuning, everything=everything)
     if view.is_searchable:
         yield from curve_chart(tuning)
+        yield from changes_chart(tuning)
     yield from best_trials_section(tuning, everything=everything)
     yield from _layers.fixed_section(tuning, everything=everything)
     notes = [

@@ -14,6 +14,8 @@ from msgspec import Struct
 from policytool.commands.destinations import default_name
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
+from policytool.numerics.check_results.checks import InputKind
+from policytool.numerics.check_results.verdicts import Answer, Open
 from policytool.numerics.tuning.results import GRADIENT_ERROR, Ending
 from policytool.reports import checks, layout
 from policytool.reports.page import Sentence, Tone, Verdict
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
-    from policytool.numerics.tuning.results import Objective, Trial, Tuning
+    from policytool.numerics.tuning.results import CurvePoint, Objective, Promise, Trial, Tuning
     from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.numerics.verdicts.tolerances import Tolerances
 
@@ -195,10 +197,21 @@ _EARLY: Final = {
 """The consequence of an early end for the best set."""
 
 
+_TONES: Final = {
+    Answer.SAFE: Tone.GOOD,
+    Answer.UNDECIDED: Tone.CAUTION,
+    Answer.NOT_SAFE: Tone.BAD,
+}
+_CONFIDENCE: Final = "(95%)"
+_NOTHING: Final = {
+    Open.CONSTANT: "the output of the reference is the same in all of them",
+    Open.NOT_FINITE: "the output of the reference is not finite",
+}
+
+
 def verdict(tuning: Tuning) -> Verdict:
     """Return the first sentence of the page."""
-    tone = Tone.GOOD if tuning.passed else Tone.BAD
-    parts = [Sentence(text=_outcome(tuning), tone=tone)]
+    parts = [Sentence(text=_outcome(tuning), tone=_TONES[tuning.answer])]
     if (tuning.passed or not tuning.converted) and tuning.kept and tuning.ending in _EARLY:
         parts.append(Sentence(text=_EARLY[tuning.ending], tone=Tone.CAUTION))
     return Verdict(parts=tuple(parts), subject=tuning.reference.path)
@@ -212,7 +225,7 @@ def headline(tuning: Tuning) -> str:
 def _outcome(tuning: Tuning) -> str:
     trials = many(len(tuning.trials), "trial")
     if tuning.best is not None:
-        return f"{_best_set_words(tuning, tuning.best)}; {trials}"
+        return _best_set_words(tuning, tuning.best)
     if tuning.ending is Ending.IMPOSSIBLE:
         missed_words = (
             "the outputs exceed the tolerance"
@@ -225,21 +238,53 @@ def _outcome(tuning: Tuning) -> str:
 
 
 def _best_set_words(tuning: Tuning, best: Trial) -> str:
-    results = "; ".join(reached_parts(tuning, best))
     count, total = len(best.kept), len(tuning.layers)
     verb = "stays" if count == 1 else "stay"
     if count == total:
         return (
             f"{count:,} of {many(total, 'layer')} {verb} in float32, so there is nothing to convert"
         )
+    promised = best.promise
     if not tuning.passed:
+        reasons = [
+            *(
+                [promise_words(promised)]
+                if promised is not None and promised.answer is Answer.NOT_SAFE
+                else []
+            ),
+            *reached_parts(tuning, best),
+        ]
         return (
-            f"the set that was found, {count:,} of {many(total, 'layer')} in float32, does not "
-            f"meet the objective on the validation inputs: {results}"
+            f"the set that was found, {count:,} of {many(total, 'layer')} in float32, fails on "
+            f"rows that the search did not use: {'; '.join(reasons)}"
         )
+    kept = f"{count:,} of {many(total, 'layer')} {verb} in float32"
     if not count:
-        return f"no layer has to stay in float32: {results}"
-    return f"{count:,} of {many(total, 'layer')} {verb} in float32: {results}"
+        kept = "no layer has to stay in float32"
+    if promised is not None and tuning.answer is Answer.SAFE:
+        return f"{kept}; {promise_words(promised)}"
+    if promised is not None and tuning.inputs.kind is InputKind.GIVEN:
+        return f"Undecided: {promise_words(promised)}; {kept}"
+    reason = "no other rows" if tuning.inputs.kind is InputKind.GIVEN else "not tested on your data"
+    return f"Undecided: {reason}; {kept}: {'; '.join(reached_parts(tuning, best))}"
+
+
+def promise_words(promised: Promise) -> str:
+    """Return the largest change of predictions in rows that the search did not use."""
+    rows = f"on {many(promised.rows, 'other row')}"
+    if promised.spoiled:
+        return f"{rows} {promised.spoiled:,} become NaN or infinity"
+    if promised.why in _NOTHING:
+        return f"{rows} {_NOTHING[promised.why]}"
+    if promised.most is None:
+        return f"{rows} nothing can be compared"
+    if promised.metric is not None:
+        return f"{rows} {promised.metric} gets at most {figure(promised.most)} worse {_CONFIDENCE}"
+    assert promised.kind is not None  # noqa: S101  # a bound without a metric is that of a kind
+    text = f"{rows} {checks.bound_words(promised.kind, promised.most)} {_CONFIDENCE}"
+    if promised.needed is None:
+        return text
+    return f"{text}; use {checks.rounded_rows(promised.needed)} rows or more"
 
 
 def _no_set_words(tuning: Tuning, trials: str) -> str:
@@ -296,6 +341,12 @@ def command(tunings: Tunings) -> tuple[str, ...]:
     if plan is not None and migration is not None:
         return ("policytool", "migrate", "--plan", plan, *output)
     return (*checks.migrate_command(tuning.reference.path, tuning.options), *output)
+
+
+def point_command(tuning: Tuning, point: CurvePoint) -> tuple[str, ...]:
+    """Return the command that writes the model with another set; empty if it is not known."""
+    options = tuning.options_by_count.get(point.converted)
+    return () if options is None else checks.migrate_command(tuning.reference.path, options)
 
 
 def _output(migration: Migration | None) -> tuple[str, ...]:

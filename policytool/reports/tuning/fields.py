@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.discovery import display_path
+from policytool.numerics.check_results.verdicts import OutputKind
 from policytool.numerics.tuning.results import Ending, Split
-from policytool.reports.checks.fields import DEVICE, INPUTS, METRIC, SIDE
+from policytool.reports.checks.fields import ANSWER, DEVICE, INPUTS, METRIC, SIDE, WHY
 from policytool.reports.fields import (
     AMOUNT,
     COUNT,
@@ -31,11 +32,18 @@ from policytool.reports.fields import (
 )
 from policytool.reports.plans.fields import PLAN
 from policytool.reports.shared_fields import NOTE, failures_field
-from policytool.reports.tuning._page import caveats
-from policytool.reports.tuning._verdict import command, headline
+from policytool.reports.tuning._page import caveats, is_chosen
+from policytool.reports.tuning._verdict import command, headline, point_command
 
 if TYPE_CHECKING:
-    from policytool.numerics.tuning.results import CurvePoint, Objective, Trial, TunedLayer
+    from policytool.numerics.tuning.results import (
+        CurvePoint,
+        Objective,
+        Promise,
+        Trial,
+        TunedLayer,
+        Tuning,
+    )
     from policytool.numerics.verdicts.task_metric import MetricOptions
     from policytool.reports.tuning._verdict import Tunings
 
@@ -99,6 +107,34 @@ _LAYER: Final[Record[TunedLayer]] = Record(
     "A candidate, with measurements of the model in which all candidates are converted. A value "
     "is null if it was not measured.",
 )
+_PROMISE: Final[Record[Promise]] = Record(
+    "promise",
+    (
+        Field("answer", ANSWER),
+        Field("rows", COUNT),
+        Field(
+            "kind",
+            nullable(choice_of(OutputKind)),
+            "The kind of the predictions that change; null if nothing was compared.",
+        ),
+        Field(
+            "most",
+            OPTIONAL_NUMBER,
+            "The upper bound at 95% confidence: the share of changed predictions, the error "
+            "relative to the spread or the mean probability, or the drop of the metric; null if "
+            "there is none.",
+        ),
+        Field("metric", OPTIONAL_TEXT, "The metric with labels, if it decides."),
+        Field("spoiled", COUNT, "Rows with NaN or infinity in the candidate only."),
+        Field("why", WHY),
+        Field(
+            "needed",
+            nullable(COUNT),
+            "The number of rows, with those of the search, that would show that the model is safe.",
+        ),
+    ),
+    "The largest change of predictions in rows that the search did not use.",
+)
 _TRIAL: Final[Record[Trial]] = Record(
     "tune-trial",
     (
@@ -130,6 +166,7 @@ _TRIAL: Final[Record[Trial]] = Record(
         Field(
             "failure", OPTIONAL_TEXT, "Why the model fails to run with this set; null if it runs."
         ),
+        Field("promise", nullable(_PROMISE), "Null if no rows were left for it."),
     ),
     "One set of layers in float32, and the results of the model with it.",
 )
@@ -173,16 +210,49 @@ _OBJECTIVE: Final[Record[Objective]] = Record(
     ),
     "Every part that is not null or false has to be met.",
 )
-_CURVE_POINT: Final[Record[CurvePoint]] = Record(
+
+
+class _Point(NamedTuple):
+    """A point of the curve of a search."""
+
+    tuning: Tuning
+    point: CurvePoint
+
+
+_CURVE_POINT: Final[Record[_Point]] = Record(
     "",
     (
-        Field("converted", COUNT),
-        Field("share", SHARE, "The share of all candidates."),
-        Field("excess", NUMBER, _EXCESS_TEXT),
+        *fields_of(
+            "point",
+            (
+                Field("converted", COUNT),
+                Field("share", SHARE, "The share of all candidates."),
+                Field("excess", NUMBER, _EXCESS_TEXT),
+                Field(
+                    "error",
+                    OPTIONAL_NUMBER,
+                    "The largest relative error of an output; null if an output is not finite.",
+                ),
+                Field("kept", TEXTS, "The candidates in float32."),
+                Field("promise", nullable(_PROMISE), "Null if no rows were left for it."),
+                Field(
+                    "bytes",
+                    nullable(COUNT),
+                    "The size of the variables in this set; null if the file has none.",
+                ),
+            ),
+        ),
         Field(
-            "error",
-            OPTIONAL_NUMBER,
-            "The largest relative error of an output; null if an output is not finite.",
+            "chosen",
+            FLAG,
+            "Whether this is the best set.",
+            value=lambda item: is_chosen(item.tuning, item.point),
+        ),
+        Field(
+            "command",
+            nullable(TEXTS),
+            "The arguments of a command that writes the model with this set.",
+            value=lambda item: list(point_command(item.tuning, item.point)) or None,
         ),
     ),
 )
@@ -202,9 +272,10 @@ _TUNING: Final[Record[Tunings]] = Record(
                 Field(
                     "passed",
                     FLAG,
-                    "Whether a set was found that also meets the objective on the validation "
-                    "inputs. The exit code is 1 if not.",
+                    "Whether a set was found that converts a layer and does not fail on the "
+                    "validation inputs. The exit code is 1 if not.",
                 ),
+                Field("answer", ANSWER),
                 Field("policy", SENTENCE, "The policy of the converted layers."),
                 Field("reference", SIDE),
                 Field("device", DEVICE),
@@ -214,8 +285,7 @@ _TUNING: Final[Record[Tunings]] = Record(
                     "split",
                     choice_of(Split),
                     "The inputs that validated the set: every second batch or row, or none "
-                    "because the inputs cannot be split. Used: a set failed on them, so the "
-                    "search used all inputs.",
+                    "because the inputs cannot be split.",
                 ),
                 Field("layers", items(_LAYER), "The candidates, in model order."),
                 Field(
@@ -242,12 +312,19 @@ _TUNING: Final[Record[Tunings]] = Record(
                     "fails. Impossible: the objective is not met even with every candidate in "
                     "float32.",
                 ),
+                Field(
+                    "margin",
+                    COUNT,
+                    "Layers that stay in float32 only because the set without them did not hold "
+                    "on the validation inputs.",
+                ),
                 Field("seconds", AMOUNT, "Duration of the search in seconds."),
                 Field("seed", COUNT),
                 Field(
                     "curve",
                     items(_CURVE_POINT),
                     "The best trial for each number of converted layers.",
+                    value=lambda tuning: [_Point(tuning, point) for point in tuning.curve],
                 ),
                 Field("notes", items(NOTE)),
                 Field(
