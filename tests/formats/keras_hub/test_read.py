@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ import pytest
 import policytool
 from policytool.formats.keras_hub import LEFT_OVER, MISSING
 from policytool.model import presets
+from policytool.releases.policy import GLOBAL_SOURCE
 from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
 from tests.contracts.mutations import damaged
@@ -151,6 +153,21 @@ def test_stored_policy_is_replaced_when_a_preset_is_loaded(preset: Path) -> None
     assert "from_preset" in run("migrate", str(preset), "--to", "float16", "-o", "out").out
 
 
+def test_effective_policies_are_those_after_loading(tmp_path: Path) -> None:
+    """Maps of quantized layers take effect in a preset with a task; other policies do not."""
+    quantized = write_preset(tmp_path / "quantized", backbone(policy_map(QUERY)), GROUPS)
+    plain = write_preset(tmp_path / "plain", backbone(policy("bfloat16")), GROUPS)
+    without_task = policytool.inspect(quantized).layers
+    add_task(quantized)
+    add_task(plain)
+    assert {layer.effective_policy for layer in without_task} == {GLOBAL_SOURCE}
+    for layer in policytool.inspect(quantized).layers:
+        assert layer.effective_policy == (layer.policy or GLOBAL_SOURCE)
+    assert {layer.effective_policy for layer in policytool.inspect(plain).layers} == {GLOBAL_SOURCE}
+    table = run("inspect", str(plain), "--format", "markdown").out
+    assert re.search(r"policy +\| effective +\| compute", table)
+
+
 def test_shards_give_the_layers_of_one_file(preset: Path) -> None:
     whole = policytool.inspect(preset).layers
     split_weights(preset, GROUPS, 3)
@@ -285,7 +302,6 @@ def test_layers_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> N
             continue
         model = policytool.inspect(write_recorded(tmp_path / family, family, stored))
         layers = [layer for layer in model.layers if layer.variables]
-        message = " ".join(item.message for item in model.observations)
         for used, loaded in policies[stored].get("quantized", policies[stored]["loaded"]).items():
             assert len(loaded["layers"]) == len(layers)
             for layer in layers:
@@ -296,8 +312,9 @@ def test_layers_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> N
                     assert name.partition("_")[0] == str(layer.policy).partition("_")[0], case
                     assert "int8" in dtypes, case
                     continue
-                inside = any(f"/{part}" in message for part in layer.path.split("/")[1:-1])
-                assert name in {used, layer.policy if inside else used}, case
+                effective = str(layer.effective_policy).replace(GLOBAL_SOURCE, used).split(" or ")
+                assert name in effective, case
+                assert len(effective) == 1 or family in {"CLIP", "SAM", "SigLIP"}, case
         if "quantized" not in policies[stored]:
             continue
         for error in policies[stored]["loaded"].values():
