@@ -267,6 +267,49 @@ def test_links_out_of_a_preset_are_not_followed(preset: Path, name: str, code: s
     assert f"[{code}]" in ended.err
 
 
+def cached(preset: Path, repository: Path) -> Path:
+    """Move a preset to a directory, as in the cache of the Hub's client, and return its links."""
+    snapshot = repository / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    for number, path in enumerate(sorted(preset.iterdir())):
+        blob = path.rename(repository / "blobs" / f"{number:040x}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{blob.name}")
+    return snapshot
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_preset_in_the_cache_of_the_hub_is_read(preset: Path, shards: int) -> None:
+    if shards > 1:
+        split_weights(preset, GROUPS, shards)
+    whole = policytool.inspect(preset).layers
+    assert policytool.inspect(cached(preset, Path("models--a--b"))).layers == whole
+
+
+@pytest.mark.parametrize(
+    ("repository", "blob"),
+    [("a", "0" * 40), ("models--a", "weights"), ("models--a", "../../other/" + "0" * 40)],
+    ids=["directory", "name", "link"],
+)
+def test_only_blobs_of_the_same_repository_are_read(
+    preset: Path, repository: str, blob: str
+) -> None:
+    snapshot = cached(preset, Path(repository))
+    home = Path(repository).absolute() / "blobs"
+    moved = (snapshot / WEIGHTS).resolve()
+    (home / blob).parent.mkdir(parents=True, exist_ok=True)
+    moved.rename(home / blob)
+    (snapshot / WEIGHTS).unlink()
+    if "other" in blob:  # a link in the place of a blob
+        moved.symlink_to(home / blob)
+        (snapshot / WEIGHTS).symlink_to(moved)
+    else:
+        (snapshot / WEIGHTS).symlink_to(home / blob)
+    ended = run("inspect", str(snapshot))
+    assert ended.code == 3
+    assert ended.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("mapped", "code"),
     [
