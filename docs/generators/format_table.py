@@ -64,7 +64,7 @@ def formats_page() -> str:
             "backbone. Layers without variables are not listed. `task.json` and its weights add "
             "the layers of the task, whose policies are not stored. The column `effective` of "
             "`inspect` shows the policy of each layer after `from_preset` without `dtype`. A "
-            "layer inside a layer with a config of its own, such as the encoders of CLIP, has "
+            "layer inside a layer that has a config, such as the encoders of CLIP, has "
             "both policies there, because the code of its class decides."
         ),
         "",
