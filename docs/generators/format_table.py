@@ -27,6 +27,7 @@ COLUMNS: Final = ("format", "read", "verdicts", "edited", "converted", "created"
 
 def formats_page() -> str:
     """Return the page as Markdown."""
+    families = _preset_families()
     lines = [
         "# File formats",
         "",
@@ -61,7 +62,10 @@ def formats_page() -> str:
             "A preset is one model: the backbone in `config.json`, with the layers that its "
             "weights files name. Their policies follow from the policy or the policy map of the "
             "backbone. Layers without variables are not listed. `task.json` and its weights add "
-            "the layers of the task, whose policies are not stored."
+            "the layers of the task, whose policies are not stored. The column `effective` of "
+            "`inspect` shows the policy of each layer after `from_preset` without `dtype`. A "
+            "layer inside a layer that has a config, such as the encoders of CLIP, has "
+            "both policies there, because the code of its class decides."
         ),
         "",
         (
@@ -73,7 +77,8 @@ def formats_page() -> str:
         "",
         (
             "No table of families is needed. The results were compared with the layers that "
-            f"KerasHub 0.32.0 loads for {', '.join(_preset_families())}."
+            f"KerasHub 0.32.0 loads for {len(families)} families of backbones, which Keras 3.15.1 "
+            f"saved in float32, bfloat16, mixed_bfloat16, int8 and int4: {', '.join(families)}."
         ),
         "",
         "## Formats that are named but not read",

@@ -171,7 +171,12 @@ def _about_files(probe: Probe, read_names: list[str]) -> Iterator[Observation]:
 
 
 def _about_shards(probe: Probe, weights: Mapping[str, Contents]) -> Iterator[Observation]:
-    """Yield observations about variables for which the index names another shard."""
+    """
+    Yield observations about variables for which the index names another shard.
+
+    :raises ModelFileError: if the index names two shards that both store a variable, for which
+        Keras fails to load.
+    """
     if _WEIGHTS in weights or _INDEX not in probe.names:
         return
     text = probe.content(limits.JSON_BYTES, "json-limit", f"has a {_INDEX} of", _INDEX)
@@ -182,12 +187,21 @@ def _about_shards(probe: Probe, weights: Mapping[str, Contents]) -> Iterator[Obs
         for group, names in (mapped.items() if isinstance(mapped, dict) else ())
         for name in (names if isinstance(names, list) else [names])
     }
-    stored = {
-        f"{'/'.join(tensor.path[:-1])} in {name}": None
+    stored: dict[str, None] = {}
+    shards: dict[str, str] = {}
+    for name, tensor in (
+        (name, tensor)
         for name, contents in weights.items()
         if name != _TASK_WEIGHTS
         for tensor in contents.tensors
-    }
+    ):
+        stored[place := f"{'/'.join(tensor.path[:-1])} in {name}"] = None
+        variable = "/".join(tensor.path)
+        if place in listed and shards.setdefault(variable, name) != name:
+            raise probe.failure(
+                "shard-duplicate",
+                f"stores {variable} in both {shards[variable]} and {name}; save the preset again",
+            )
     if unlisted := [place for place in stored if place not in listed]:
         message = f"{_INDEX} does not list variables of its shards ({join_first(unlisted)})"
         yield Observation(code=LEFT_OVER, message=message)

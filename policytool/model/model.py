@@ -89,6 +89,13 @@ class Layer(Struct, frozen=True, kw_only=True):
 
     registered_name: str | None = None
     policy: str | None = None
+    effective_policy: str | None = None
+    """
+    The policy that KerasHub gives to the layer of a preset by default: a name, ``(global)`` for the
+    global policy, or both, joined by ``or``, if the code of the layer decides. None for files that
+    are not presets.
+    """
+
     compute_dtype: str | None = None
     variable_dtype: str | None = None
     source: Source

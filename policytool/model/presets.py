@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from policytool.formats import keras_hub
 from policytool.formats.document import Observation
 from policytool.formats.keras_archive import TASK
+from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -29,6 +32,26 @@ _SINCE: Final = "KerasHub 0.22 and later"
 def is_preset(document: Document) -> bool:
     """Return whether a document is a KerasHub preset."""
     return document.format == keras_hub.FORMAT.document_format
+
+
+def with_effective_policies(
+    document: Document, layers: Sequence[Layer], sites: Sequence[Site]
+) -> tuple[Layer, ...]:
+    """Return the layers of a preset with the policies that they have after it is loaded."""
+    is_kept = TASK in document.parts and any(layer.quantization for layer in layers)
+    in_entries: set[int] = (
+        set()
+    )  # a layer with a config may pass its policy on, as its code decides
+    effective: list[Layer] = []
+    for index, (layer, site) in enumerate(zip(layers, sites, strict=True)):
+        policy = layer.policy or GLOBAL_SOURCE
+        is_entry = site.parent is not None and site.entry is not None
+        if is_entry or site.parent in in_entries:
+            in_entries.add(index)
+        if not (is_kept or is_entry or policy == GLOBAL_SOURCE):
+            policy = f"{policy} or {GLOBAL_SOURCE}" if index in in_entries else GLOBAL_SOURCE
+        effective.append(replace(layer, effective_policy=policy))
+    return tuple(effective)
 
 
 def about_loading(

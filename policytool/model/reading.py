@@ -98,6 +98,8 @@ def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = N
     except SpellingError as error:
         raise _not_keras(document, error) from error
     layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
+    if presets.is_preset(document):
+        layers = presets.with_effective_policies(document, layers, placed.sites)
     optimizer, about_optimizer = _optimizer(document)
     description = Model(
         path=document.path,

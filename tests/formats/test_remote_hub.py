@@ -12,11 +12,13 @@ import fsspec.config
 import pytest
 from huggingface_hub import HfFileSystem
 
+import policytool
 from policytool.support.files import opening
 from tests.conftest import run, run_process
 from tests.helpers.hub_server import HubServer, hub_server
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.presets import backbone, decoder_groups, policy, split_weights, write_preset
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
@@ -173,3 +175,17 @@ def test_a_hub_that_stalls_ends_at_the_limit(hub: HubServer) -> None:
     ended = run("inspect", "hf://owner/name/model.keras", "--limit", "remote-seconds=1")
     assert ended.code == 3
     assert "[remote-timeout]" in ended.err
+
+
+def test_large_preset_is_read_by_its_headers(hub: HubServer) -> None:
+    """
+    A preset of 100 GB needs less than 10 MB. HDF5 places the header of an array next to its values,
+    so the number of requests depends on the number of arrays (562), not on their size.
+    """
+    preset = hub.root / "models/owner/llama/main"
+    write_preset(preset, backbone(policy("bfloat16")), {})
+    split_weights(preset, decoder_groups(80, 7232), 30)
+    assert sum(path.stat().st_size for path in preset.iterdir()) > 100e9
+    assert len(policytool.inspect("hf://owner/llama").layers) == 802
+    assert hub.sent < 10e6
+    assert sum(request.is_large_file for request in hub.requests) < 640

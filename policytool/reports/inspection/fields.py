@@ -13,6 +13,7 @@ from policytool.model.model import Source
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
+from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.reports.fields import (
     CODE,
     COUNT,
@@ -62,13 +63,10 @@ if TYPE_CHECKING:
     from policytool.releases.policy import Quantization
     from policytool.reports.layout import View
 
-GLOBAL: Final = "(global)"
-"""The text for values that the loading program sets, because the file has none."""
-
 
 def dtype_words(layer: Layer, name: str | None) -> str:
     """Return a dtype of a layer; if the file has none, what determines it."""
-    return name or (GLOBAL if layer.source is Source.GLOBAL else "?")
+    return name or (GLOBAL_SOURCE if layer.source is Source.GLOBAL else "?")
 
 
 def _policy_cell(layer: Layer) -> Cell:
@@ -302,6 +300,18 @@ LAYER: Final[Record[Layer]] = Record(
             cell=_policy_cell,
             condition="if the terminal is wide enough",
         ),
+        Field(
+            "effective_policy",
+            TEXT,
+            "The policy that `from_preset` of KerasHub gives to the layer of a preset if it is "
+            "called without `dtype`: a policy, `(global)` for the global policy, or both, joined "
+            "by `or`, if the code of the layer decides. Only for presets.",
+            value=lambda layer: layer.effective_policy or ABSENT,
+            is_optional=True,
+            column=Column(title="effective", priority=5, minimum=14),
+            cell=lambda layer: Cell(text=layer.effective_policy or ""),
+            condition="for KerasHub presets",
+        ),
         COMPUTE,
         Field(
             "variable_dtype",
@@ -402,7 +412,7 @@ NOTES: Final[Field[Layer]] = Field(
 
 LAYER_TABLE: Final = (
     PATH,
-    *LAYER.select("class_name", "policy", "compute_dtype", "variable_dtype"),
+    *LAYER.select("class_name", "policy", "effective_policy", "compute_dtype", "variable_dtype"),
     STORED,
     TRACED,
     *LAYER.select("source"),
@@ -556,7 +566,7 @@ ROW_COLUMNS: Final = (
         ),
     ),
     *row_columns(_TOTALS, ("variables", "parameters", "bytes", "stored_dtypes")),
-    *row_columns(LAYER, ("address.part", "address.pointer")),
+    *row_columns(LAYER, ("address.part", "address.pointer", "effective_policy")),
 )
 """The columns of CSV and Parquet, one row for each layer; later releases add columns at the end."""
 

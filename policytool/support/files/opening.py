@@ -18,6 +18,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import stat
 import time
 from pathlib import Path
@@ -51,6 +52,9 @@ _BLOCK: Final = 2**16
 """The number of bytes per read if the size is unknown: the capacity of a pipe."""
 _READER_SECONDS: Final = 2.0
 _MOMENT: Final = 0.02
+_BLOB: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""The name of a file in the cache of the Hub's client: its hash."""
+
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -427,23 +431,39 @@ def file_size(path: AnyPath) -> int:
 
 def links_out(path: AnyPath, home: AnyPath) -> bool:
     """
-    Return whether a path, with links resolved, is outside a directory. Remote files have no links,
-    but their names may contain ``..``.
+    Return whether a path, with links resolved, is outside a directory, except for the files of the
+    same repository in the cache of the Hub's client. Remote files have no links, but their names
+    may contain ``..``.
     """
     if isinstance(path, RemotePath) or isinstance(home, RemotePath):
         return not (isinstance(path, RemotePath) and isinstance(home, RemotePath)) or (
             path.leads_out(home)
         )
     # realpath supports circular links, for which Path.resolve raises
-    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(home))
+    resolved, root = Path(os.path.realpath(path)), Path(os.path.realpath(home))
+    return not (resolved.is_relative_to(root) or _is_cached_blob(resolved, root))
 
 
 def links_beside(path: AnyPath) -> bool:
-    """Return whether a path is a link to a file in another directory."""
+    """Return whether a path is a link to a file in another directory; see :func:`links_out`."""
     if isinstance(path, RemotePath):
         return path.leads_out(path.parent)
-    resolved = os.path.realpath(path)  # Path.resolve raises for links in a circle
-    return os.path.dirname(resolved) != os.path.realpath(path.parent)  # noqa: PTH120  # as above
+    # as above
+    resolved, root = Path(os.path.realpath(path)), Path(os.path.realpath(path.parent))
+    return resolved.parent != root and not _is_cached_blob(resolved, root)
+
+
+def _is_cached_blob(resolved: Path, root: Path) -> bool:
+    """
+    Return whether a file belongs to the repository of a directory in the cache of the Hub's client:
+    ``models--NAME/blobs/HASH``, to which the links in ``models--NAME/snapshots/COMMIT`` lead.
+    """
+    return _BLOB.fullmatch(resolved.name) is not None and any(
+        snapshots.name == "snapshots"
+        and snapshots.parent.name.startswith("models--")
+        and resolved.parent == snapshots.with_name("blobs")
+        for snapshots in root.parents
+    )
 
 
 _sessions: Final[dict[int, Session]] = {}
