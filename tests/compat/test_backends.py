@@ -22,6 +22,9 @@ from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.compat.asking import run_script
+from tests.helpers.planted_failures import HARMLESS, WEAK
+from tests.helpers.sampling import sampled
+from tests.trained import backends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +38,11 @@ PYTHONS: Final = {name: os.environ.get(f"POLICYTOOL_{name.upper()}") for name in
 """Read before the tests: their own environment has no variable of policytool's."""
 
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
+
+PLANTED: Final = (
+    *sampled("planted failures of backends", WEAK, share=8),
+    *sampled("harmless models of backends", HARMLESS, share=8),
+)
 
 pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("backends")]
 
@@ -132,3 +140,15 @@ def test_a_run_is_equal_to_its_recording(checked: Checked, folder: Path, tmp_pat
     result = checked("image", "mixed_bfloat16", against=file)
     assert not result.is_equal
     assert any("stem" in note.message for note in result.notes)
+
+
+def test_answers_on_planted_failures_are_those_of_plain_keras(backend: str, tmp_path: Path) -> None:
+    """The origin is the planted layer."""
+    python = str(PYTHONS[backend])
+    pairs = list(backends.planted(tmp_path, python, backend, 1, *PLANTED))
+    backends.predict(pairs, python, backend)
+    with Worker(Interpreter(python=python, timeout=300, backend=backend)) as worker:
+        for pair in pairs:
+            result = backends.compare(pair, worker)
+            assert (result["harmful"], result["answer"]) not in backends.WRONG, result
+            assert result["origin"] is not False, result
