@@ -156,6 +156,11 @@ class Kit:
         """The dtype of the layers that make the outputs."""
 
     @property
+    def tf(self) -> Any:
+        """TensorFlow, which only tf_keras needs."""
+        return importlib.import_module("tensorflow")
+
+    @property
     def is_keras3(self) -> bool:
         """Whether this is Keras 3."""
         return self.library == "keras"
@@ -165,8 +170,8 @@ class Kit:
         if self.is_keras3:
             return getattr(self.keras.ops, name)(*arguments, **options)
         here = {"sum": "reduce_sum", "mean": "reduce_mean", "power": "pow"}.get(name, name)
-        tf = importlib.import_module("tensorflow")
-        return getattr(tf if hasattr(tf, here) else tf.math, here)(*arguments, **options)
+        home = self.tf if hasattr(self.tf, here) else self.tf.math
+        return getattr(home, here)(*arguments, **options)
 
     def array(self, tensor: Any) -> Any:
         """Return a tensor or a variable as an array."""
