@@ -163,8 +163,9 @@ class _Counter:
         def run(step_function: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             before = self._factor
             steps = importlib.import_module("keras.src.tree").flatten(inputs)[0].shape[1]
-            # an unrolled loop calls the ops of each step
-            self._factor *= 1 if kwargs.get("unroll") else int(steps or 1)
+            # an unrolled loop, and every loop of torch, calls the ops of each step
+            is_unrolled = kwargs.get("unroll") or "torch" in original.__module__
+            self._factor *= 1 if is_unrolled else int(steps or 1)
             try:
                 return original(step_function, inputs, *args, **kwargs)
             finally:
