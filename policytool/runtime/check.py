@@ -347,7 +347,10 @@ class DeviceRun:
         )
 
     def _timings(self) -> dict[str, Any]:
-        """Return the timings of each model for one batch."""
+        """
+        Return the timings of each model for one batch; none if the backend cannot compile a model,
+        such as attention in float16 by JAX for CPUs, which adds a note.
+        """
         if not self.job["timing"]:
             return {}
         timings = {}
@@ -360,9 +363,16 @@ class DeviceRun:
                 if library.traces
                 else self.tf.compiled(model)
             )
-            timings[name] = devices.time_calls(
-                library, function, self.fed.batches[0], self.device, REPEATS
-            )
+            try:
+                timings[name] = devices.time_calls(
+                    library, function, self.fed.batches[0], self.device, REPEATS
+                )
+            except ValueError as error:
+                if library.traces:
+                    raise
+                text = "the {} was not timed: {}".format(name, sentence(error))
+                self.notes.append({"code": "timing", "message": text})
+                return {}
         return timings
 
 

@@ -96,8 +96,10 @@ class EagerBackend:
     def device(self, name: str) -> Any:
         """Return a context in which a device computes, without records for gradients."""
         stack = contextlib.ExitStack()
-        stack.enter_context(self.keras.device(name))
-        if self.name == "torch":
+        is_torch = self.name == "torch"
+        # torch copies parameters from "cpu" to "cpu:0", and Keras fails to load integer variables
+        stack.enter_context(self.keras.device("cpu" if is_torch and name == "cpu:0" else name))
+        if is_torch:
             stack.enter_context(self.module.no_grad())
         return stack
 

@@ -246,3 +246,15 @@ def test_a_file_cannot_name_functions_of_the_backend(
             target.writestr(entry, data)
     with pytest.raises(PolicytoolError, match=re.escape(f"{module}")):
         checked(path.stem, "mixed_bfloat16")
+
+
+def test_a_model_that_the_backend_cannot_compile_is_not_timed(
+    checked: Checked, folder: Path, backend: str
+) -> None:
+    """JAX does not compile attention in float16 for CPUs, and runs it op by op."""
+    result = checked("sequence", "mixed_float16", inputs=folder / "sequence.npy", timing=True)
+    (run,) = result.runs
+    assert run.outputs[0].accumulated is not None
+    is_noted = any(note.code == "timing" for note in result.notes)
+    assert is_noted is (backend == "jax")
+    assert bool(run.timings) is not is_noted
