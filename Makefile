@@ -129,7 +129,7 @@ $(TORCH)/.ready: $(TOOLS)/.package
 
 test-torch: $(VENV)/.dev $(TORCH)/.ready  ## Run the tests of backends with torch, and record the answers on planted failures; CI does not run this (5 GB)
 	POLICYTOOL_COMPAT=$(TORCH)/bin/python POLICYTOOL_TORCH=$(TORCH)/bin/python $(PYTEST) -m compat tests/compat/test_backends.py
-	$(BIN)/python -m tests.trained.backends build/torch --backend torch --python $(TORCH)/bin/python --seed 1 --record
+	$(BIN)/python -m tests.trained.backends build/torch --backend torch --python $(TORCH)/bin/python --seed 1 --streams --record
 
 lock: $(TOOLS)/.package  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
 	$(PYTHON) -m tests.requirements.compile $(TOOLS)/bin/uv $(if $(UPGRADE),--upgrade)

@@ -197,7 +197,7 @@ def test_check_and_search_use_gradients(checked: Checked, folder: Path) -> None:
     result = checked("image", "mixed_float16", inputs=data, gradients=True, sensitivity=True)
     (run,) = result.runs
     assert run.gradients is not None
-    assert len(run.gradients.variables) == 9
+    assert len(run.gradients.variables) == 8
     assert not [note for note in result.notes if note.code == "no-gradients"]
     assert all(
         output.sensitivity is not None and output.sensitivity > 0
