@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 COMPAT := $(VENV)/compat
 # Contains Keras with JAX, and no TensorFlow.
 JAX := $(VENV)/jax
+# Contains Keras with torch, and no TensorFlow.
+TORCH := $(VENV)/torch
 # Contains an MLflow server.
 MLFLOW := $(VENV)/mlflow
 # Contains uv, which installs everything else.
@@ -42,7 +44,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all lock test-min test-newest crash signals fuzz bench bench-compare bench-short fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all test-torch lock test-min test-newest crash signals fuzz bench bench-compare bench-short fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -120,6 +122,15 @@ test-all:  ## Run make test, test-slow and test-compat-all with all cases instea
 	POLICYTOOL_SAMPLE=all $(MAKE) test
 	POLICYTOOL_SAMPLE=all $(MAKE) test-slow
 	$(MAKE) test-compat-all
+
+$(TORCH)/.ready: $(TOOLS)/.uv
+	$(PYTHON) -m venv --clear $(TORCH)
+	$(UV) --quiet --python $(TORCH)/bin/python --editable '.[torch]'
+	touch $@
+
+test-torch: $(VENV)/.dev $(TORCH)/.ready  ## Run the tests of backends with torch, and record the answers on planted failures; CI does not run this (5 GB)
+	POLICYTOOL_COMPAT=$(TORCH)/bin/python POLICYTOOL_TORCH=$(TORCH)/bin/python $(PYTEST) -m compat tests/compat/test_backends.py
+	$(BIN)/python -m tests.trained.backends build/torch --backend torch --python $(TORCH)/bin/python --seed 1 --streams --record
 
 lock: $(TOOLS)/.uv  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
 	$(PYTHON) -m tests.requirements.compile $(TOOLS)/bin/uv $(if $(UPGRADE),--upgrade)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from backend_tables import backends
 from random_tables import random_models
 
 from policytool.migration.convert.rewrites import REWRITES
@@ -187,6 +188,7 @@ def _kinds() -> dict[str, str]:
 _PARTS: Final[Mapping[str, Mapping[str, Callable[[], Iterator[str]]]]] = {
     "how-to/migrate.md": {"targets": _targets},
     "evidence/exports.md": {"exports": _exports},
+    "evidence/safe-rule.md": {"backends": backends},
     "evidence/conversion-steps.md": {"rewrites": _rewrites},
     "evidence/random-models.md": {"random models": random_models, "conversions": _conversions},
 }

@@ -298,9 +298,9 @@ class DeviceRun:
     def _sensitivities(self) -> Mapping[Any, float]:
         """
         Return the sensitivity of the reference to each output of its calls; nothing if the job does
-        not request it, if there is no graph, or if an operation has no gradient.
+        not request it, or if an operation has no gradient.
         """
-        if not self.job["sensitivity"] or not self.pair.has_graph:
+        if not self.job["sensitivity"]:
             return {}
         self.step("measuring sensitivities")
         try:
@@ -320,10 +320,6 @@ class DeviceRun:
         """
         options = self.job["gradients"]
         if options is None:
-            return None
-        if not self.pair.has_graph:
-            text = "gradients can be measured only with the TensorFlow backend, not {}"
-            self.notes.append({"code": "backend", "message": text.format(self.tf.name)})
             return None
         try:
             return backward.compare_gradients(
@@ -351,7 +347,10 @@ class DeviceRun:
         )
 
     def _timings(self) -> dict[str, Any]:
-        """Return the timings of each model for one batch."""
+        """
+        Return the timings of each model for one batch; none if the backend cannot compile a model,
+        such as attention in float16 by JAX for CPUs, which adds a note.
+        """
         if not self.job["timing"]:
             return {}
         timings = {}
@@ -364,9 +363,16 @@ class DeviceRun:
                 if library.traces
                 else self.tf.compiled(model)
             )
-            timings[name] = devices.time_calls(
-                library, function, self.fed.batches[0], self.device, REPEATS
-            )
+            try:
+                timings[name] = devices.time_calls(
+                    library, function, self.fed.batches[0], self.device, REPEATS
+                )
+            except ValueError as error:
+                if library.traces:
+                    raise
+                text = "the {} was not timed: {}".format(name, sentence(error))
+                self.notes.append({"code": "timing", "message": text})
+                return {}
         return timings
 
 

@@ -54,9 +54,10 @@ def configure(tf: Any, options: Mapping[str, Any]) -> None:
     deterministic, and sets the random seed, which is then required. ``options["logical"]`` is the
     number of CPU devices into which this machine is divided, for tests; None leaves it unchanged.
     Another job in the same process may change determinism, but not the number of devices, which the
-    first job sets. A backend other than TensorFlow keeps its settings.
+    first job sets. JAX and torch also multiply float32 in float32.
     """
     if is_eager(tf):
+        tf.configure(options.get("logical"))
         if options.get("deterministic"):
             text = "deterministic kernels can be requested only with the TensorFlow backend, not {}"
             raise Refused("deterministic", text.format(tf.name))
@@ -193,12 +194,14 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
         "driver": None,
         "cuda": None,
         "cudnn": None,
+        "matrix_precision": _matrix_precision(tf),
     }
     if is_eager(tf):
         return [
             {
                 **(cpu if kind == "cpu" else {**dict.fromkeys(cpu), "kind": kind, "model": model}),
                 "name": name,
+                "matrix_precision": cpu["matrix_precision"],
             }
             for kind, name, model in tf.devices()
         ]
@@ -219,10 +222,19 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
                 else None,
                 "memory": _device_memory(place),
                 "driver": _driver(),
+                "matrix_precision": cpu["matrix_precision"],
                 **_built_for(tf),
             }
         )
     return devices
+
+
+def _matrix_precision(tf: Any) -> str | None:
+    """Return the setting for products of float32 matrices, with its name in the backend."""
+    if is_eager(tf):
+        return str(tf.matrix_precision)
+    reads = getattr(tf.config.experimental, "tensor_float_32_execution_enabled", None)
+    return None if reads is None else "tensor_float_32_execution_enabled {}".format(reads())
 
 
 def choose_devices(tf: Any, choice: str) -> list[str]:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
 
+_DIFFERENTIATED = ("JVPTracer", "LinearizeTracer")
+"""The classes of tensors that JAX differentiates."""
+
+
 class TensorSpec(NamedTuple):
     """The shape and the dtype of a tensor."""
 
@@ -43,6 +47,24 @@ class EagerFunction:
         return self
 
 
+ARRAYS = SimpleNamespace(
+    float32="float32",
+    float64="float64",
+    math=SimpleNamespace(is_finite=np.isfinite, count_nonzero=np.count_nonzero),
+    nn=SimpleNamespace(l2_loss=lambda values: np.square(values).sum() / 2),
+    cast=lambda value, dtype: np.asarray(value).astype(dtype),
+    reduce_max=lambda values: np.max(values, initial=-np.inf),
+    **{
+        name: getattr(np, name)
+        for name in (
+            *("abs", "equal", "logical_and", "logical_not", "maximum", "not_equal"),
+            *("ones_like", "size", "stack", "where", "zeros_like"),
+        )
+    },
+)
+"""The functions that reduce gradients, for arrays of NumPy."""
+
+
 class EagerBackend:
     """The operations of a backend, under the names that they have in TensorFlow."""
 
@@ -51,6 +73,7 @@ class EagerBackend:
     float64 = "float64"
     int64 = "int64"
     TensorSpec = TensorSpec
+    arrays = ARRAYS
     errors = SimpleNamespace(
         OpError=RuntimeError,  # JAX's and torch's errors are subclasses
         ResourceExhaustedError=MemoryError,
@@ -73,10 +96,34 @@ class EagerBackend:
     def device(self, name: str) -> Any:
         """Return a context in which a device computes, without records for gradients."""
         stack = contextlib.ExitStack()
-        stack.enter_context(self.keras.device(name))
-        if self.name == "torch":
+        is_torch = self.name == "torch"
+        # torch copies parameters from "cpu" to "cpu:0", and Keras fails to load integer variables
+        stack.enter_context(self.keras.device("cpu" if is_torch and name == "cpu:0" else name))
+        if is_torch:
             stack.enter_context(self.module.no_grad())
         return stack
+
+    def configure(self, logical: int | None) -> None:
+        """
+        Multiply float32 in float32, also on GPUs, and divide the CPU into several devices of JAX,
+        for tests.
+        """
+        if self.name == "torch":
+            self.module.set_float32_matmul_precision("highest")
+            self.module.backends.cudnn.allow_tf32 = False
+            return
+        self.module.config.update("jax_default_matmul_precision", "highest")
+        if logical is not None:
+            self.module.config.update("jax_num_cpu_devices", logical)
+
+    @property
+    def matrix_precision(self) -> str:
+        """The setting for products of float32 matrices, with its name."""
+        if self.name == "torch":
+            precision = self.module.get_float32_matmul_precision()
+            return "float32_matmul_precision {}".format(precision)
+        precision = self.module.config.jax_default_matmul_precision
+        return "jax_default_matmul_precision {}".format(precision)
 
     def devices(self) -> list[tuple[str, str, Any]]:
         """Return the kind, the name and the model of each device, CPUs first."""
@@ -106,6 +153,43 @@ class EagerBackend:
         call = self.module.jit(functools.partial(model.stateless_call, training=False))
         return lambda inputs: call(*values, inputs)[0]
 
+    def without_effects(self, function: Callable[[], Any]) -> Any:
+        """Return the result of a function, whose changes of variables are lost."""
+        with self.keras.StatelessScope():
+            return function()
+
+    def differentiate(
+        self, compute_losses: Callable[[], tuple[Any, Any]], variables: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        """
+        Return the second result of a function, and the gradient of the first for each variable of
+        Keras.
+        """
+
+        def compute(values: Sequence[Any]) -> tuple[Any, Any]:
+            """Return the results with other values of the variables."""
+            mapping = list(zip(variables, values))
+            with self.keras.StatelessScope(state_mapping=mapping, collect_losses=True):
+                return compute_losses()
+
+        return self.gradients(compute, [variable.value for variable in variables])
+
+    def gradients(
+        self, function: Callable[[Sequence[Any]], tuple[Any, Any]], values: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        """
+        Return the second result of a function, and the gradient of the first for each value; None
+        from torch for a value on which it does not depend, and zeros from JAX.
+        """
+        if self.name == "jax":
+            (_, other), found = self.module.value_and_grad(function, has_aux=True)(list(values))
+            return other, found
+        inputs = [value.detach().clone().requires_grad_() for value in values]
+        with self.module.enable_grad():
+            result, other = function(inputs)
+        found = self.module.autograd.grad(result, inputs, allow_unused=True)
+        return other, list(found)
+
     def control_dependencies(self, _: Any) -> Any:
         """Return a context without effect: ops run in the order of their calls."""
         return contextlib.nullcontext()
@@ -118,6 +202,20 @@ class EagerBackend:
         """Return an array as a tensor."""
         name = getattr(dtype, "name", dtype)
         return self.keras.ops.convert_to_tensor(value, dtype=name)
+
+    convert_to_tensor = constant
+
+    def zeros_like(self, tensor: Any) -> Any:
+        """Return zeros in the shape and the dtype of a tensor."""
+        return self.keras.ops.zeros_like(tensor)
+
+    def reshape(self, tensor: Any, shape: Sequence[int]) -> Any:
+        """Return a tensor in another shape."""
+        return self.keras.ops.reshape(tensor, shape)
+
+    def reduce_mean(self, tensor: Any) -> Any:
+        """Return the mean of all elements of a tensor."""
+        return self.keras.ops.mean(tensor)
 
     def cast(self, tensor: Any, dtype: Any) -> Any:
         """Return a tensor in another dtype; the dtype is a name or that of a tensor."""
@@ -144,8 +242,12 @@ class EagerBackend:
         return int(np.prod([int(extent) for extent in tensor.shape]))
 
     def is_inner(self, tensor: Any) -> bool:
-        """Return whether a tensor has no values yet, as in the body of a loop of JAX."""
-        return self.name == "jax" and isinstance(tensor, self.module.core.Tracer)
+        """
+        Return whether a tensor has no values yet, as in the body of a loop of JAX. Tensors that are
+        differentiated have values.
+        """
+        is_traced = self.name == "jax" and isinstance(tensor, self.module.core.Tracer)
+        return is_traced and type(tensor).__name__ not in _DIFFERENTIATED
 
 
 def _numbered(kind: str, models: Sequence[Any]) -> list[tuple[str, str, Any]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Iterator, Sequence
+    from typing import Any, Callable, Iterator, Sequence
 
 
 _CLASS, _CONFIG = "class_name", "config"
@@ -234,6 +234,27 @@ class Library:
     def traces(self) -> bool:
         """Whether functions are traced into graphs; other backends run op by op."""
         return self.backend == TENSORFLOW
+
+    @property
+    def backend_name(self) -> str:
+        """The backend as messages name it."""
+        return "TensorFlow" if self.traces else self.backend
+
+    def differentiate(
+        self, compute_losses: Callable[[], tuple[Any, Any]], variables: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        """
+        Return the second result of a function, and the gradient of the first for each trainable
+        variable of a model; None for a variable on which it does not depend. JAX has zeros instead.
+        """
+        if not self.traces:
+            result: tuple[Any, list[Any]] = self.tf.differentiate(
+                compute_losses, [variable.own for variable in variables]
+            )
+            return result
+        with self.tf.GradientTape() as tape:
+            scaled, loss = compute_losses()
+        return loss, tape.gradient(scaled, [variable.raw for variable in variables])
 
     @property
     def has_old_policies(self) -> bool:

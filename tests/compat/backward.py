@@ -194,7 +194,7 @@ class Live:
         vector = training_step.Reducer(self.library).reduce(
             reference, scaled, self.tf.constant(job["scale"], "float32"), "float16"
         )
-        result: list[float] = vector.numpy().tolist()
+        result: list[float] = np.asarray(vector).tolist()
         return result
 
     def losses(self, spelled: list[Any]) -> dict[str, Any]:

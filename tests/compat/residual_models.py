@@ -1,6 +1,6 @@
 """
 Write residual streams with classes that are far apart: ``python -m tests.compat.residual_models DIR
-NAME...``, under the interpreter with TensorFlow.
+NAME...``, under an interpreter with both libraries or one of them.
 
 In ``NAME.keras`` (Keras 3) and ``NAME.h5`` (tf_keras), blocks leave the range of float16 and come
 back, or the stream does, or it has an offset of which bfloat16 rounds the differences away.
@@ -10,6 +10,7 @@ back, or the stream does, or it has an offset of which bfloat16 rounds the diffe
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,8 @@ def main(directory: Path, names: Sequence[str]) -> None:
     many[-1] = LARGE
     np.savez(directory / "large-row.npz", x=many)
     for library, suffix in SUFFIXES.items():
+        if importlib.util.find_spec(library) is None:
+            continue
         keras = importlib.import_module(library)
         for name in names:
             residual(keras, STREAMS[name]).save(directory / f"{name}{suffix}")

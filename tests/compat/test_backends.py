@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,22 +23,50 @@ from policytool.migration.planning.options import Options
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
+from policytool.support.errors import PolicytoolError
 from tests.compat.asking import run_script
+from tests.helpers.planted_failures import HARMLESS, WEAK
+from tests.helpers.sampling import sampled
+from tests.trained import backends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from policytool.numerics.check_results.checks import Check
 
     Checked = Callable[..., Check]
+    Config = dict[str, Any]
 
 PYTHONS: Final = {name: os.environ.get(f"POLICYTOOL_{name.upper()}") for name in ("jax", "torch")}
 """Read before the tests: their own environment has no variable of policytool's."""
 
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 
+EXACT: Final = 1e-6
+NARROW: Final = 1e-3
+"""Errors of the products of values in 16 bits."""
+
+PLANTED: Final = (
+    *sampled("planted failures of backends", WEAK, share=8),
+    *sampled("harmless models of backends", HARMLESS, share=8),
+)
+
+NAMED: Final = {
+    "jax": ("jax.numpy", "save"),
+    "torch": ("torch", "load"),
+}
+"""A function of each backend that reads or writes files."""
+
 pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("backends")]
+
+
+class Divided(Worker):
+    """A child that divides the CPU into two devices."""
+
+    def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
+        """Return the result of a job."""
+        return super().run({**job, "logical": 2}, side=side)
 
 
 @pytest.fixture(scope="module", params=PYTHONS)
@@ -132,3 +162,99 @@ def test_a_run_is_equal_to_its_recording(checked: Checked, folder: Path, tmp_pat
     result = checked("image", "mixed_bfloat16", against=file)
     assert not result.is_equal
     assert any("stem" in note.message for note in result.notes)
+
+
+def test_answers_on_planted_failures_are_those_of_plain_keras(backend: str, tmp_path: Path) -> None:
+    """The origin is the planted layer."""
+    python = str(PYTHONS[backend])
+    pairs = list(backends.planted(tmp_path, python, backend, 1, *PLANTED))
+    backends.predict(pairs, python, backend)
+    with Worker(Interpreter(python=python, timeout=300, backend=backend)) as worker:
+        for pair in pairs:
+            result = backends.compare(pair, worker)
+            assert (result["harmful"], result["answer"]) not in backends.WRONG, result
+            assert result["origin"] is not False, result
+
+
+def test_gradients_are_those_of_plain_keras(backend: str) -> None:
+    """
+    Gradients of a training step and of outputs, and the dtype of a gradient is that of its layer.
+    """
+    program = (str(PYTHONS[backend]), "-m", "tests.compat.backend_gradients")
+    printed = run_script(*program, environment={"KERAS_BACKEND": backend})
+    for name, result in json.loads(printed.splitlines()[-1]).items():
+        model, policy = name.split()
+        narrow = policy.removeprefix("mixed_")
+        assert result["step"] < EXACT, name
+        assert result["other"] < NARROW, name
+        widths = {"dense": (2, 4), "attention": (11, 2)}[model]
+        assert result["flows"] == [narrow] * widths[0] + ["float32"] * widths[1]
+
+
+def test_check_and_search_use_gradients(checked: Checked, folder: Path) -> None:
+    """The report has every variable, and the layers of the search have sensitivities."""
+    data = folder / "image.npy"
+    result = checked("image", "mixed_float16", inputs=data, gradients=True, sensitivity=True)
+    (run,) = result.runs
+    assert run.gradients is not None
+    assert len(run.gradients.variables) == 8
+    assert not [note for note in result.notes if note.code == "no-gradients"]
+    assert all(
+        output.sensitivity is not None and output.sensitivity > 0
+        for call in run.calls
+        for output in call.outputs
+    )
+
+
+def test_each_device_has_a_run_in_float32(backend: str, folder: Path) -> None:
+    """JAX divides the CPU; torch has one. Products of float32 matrices have the full precision."""
+    (model,) = discovery.inputs([str(folder / "image.keras")])
+    request = CheckOptions(
+        candidate=Options(to="mixed_bfloat16"), inputs=folder / "image.npy", device="all"
+    )
+    interpreter = Interpreter(python=str(PYTHONS[backend]), timeout=300, backend=backend)
+    with Divided(interpreter) as worker:
+        runs = checks.check(model, None, request, TensorFlowTools(worker=worker)).runs
+    assert [run.device.name for run in runs] == ["cpu:0", "cpu:1"][: 2 if backend == "jax" else 1]
+    assert all(str(run.device.matrix_precision).endswith("highest") for run in runs)
+    assert len({run.outputs[0].accumulated for run in runs}) == 1
+
+
+@pytest.mark.parametrize("how", ["layer", "activation"])
+def test_a_file_cannot_name_functions_of_the_backend(
+    checked: Checked, folder: Path, backend: str, how: str
+) -> None:
+    """The guard refuses the file before the backend is started."""
+    module, name = NAMED[backend]
+    path = folder / f"named-{how}.keras"
+
+    def named(config: Config) -> None:
+        layer = config["config"]["layers"][1]
+        if how == "layer":
+            layer.update(module=module, class_name=name)
+        else:
+            function = {"module": module, "class_name": "function", "config": name}
+            layer["config"]["activation"] = {**function, "registered_name": name}
+
+    with zipfile.ZipFile(folder / "dense.keras") as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.namelist():
+            data = source.read(entry)
+            if entry == "config.json":
+                config = json.loads(data)
+                named(config)
+                data = json.dumps(config).encode()
+            target.writestr(entry, data)
+    with pytest.raises(PolicytoolError, match=re.escape(f"{module}")):
+        checked(path.stem, "mixed_bfloat16")
+
+
+def test_a_model_that_the_backend_cannot_compile_is_not_timed(
+    checked: Checked, folder: Path, backend: str
+) -> None:
+    """JAX does not compile attention in float16 for CPUs, and runs it op by op."""
+    result = checked("sequence", "mixed_float16", inputs=folder / "sequence.npy", timing=True)
+    (run,) = result.runs
+    assert run.outputs[0].accumulated is not None
+    is_noted = any(note.code == "timing" for note in result.notes)
+    assert is_noted is (backend == "jax")
+    assert bool(run.timings) is not is_noted

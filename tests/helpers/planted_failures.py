@@ -1,12 +1,12 @@
 """
 Write models that fail under a 16-bit policy in one known place, and models that do not fail:
-``python planted_failures.py DIR --library keras|tf_keras --seed N``, under the interpreter with
-TensorFlow.
+``python planted_failures.py DIR --library keras|tf_keras --seed N``, under the interpreter
+with the library.
 
 DIR gets a model and its inputs for each case, the module with the custom class, and
 ``cases.json``, which names the planted place of each model, a set of layers that repairs it in
 float32, and the arguments that ``check`` needs to load it. The seed selects widths, names, depths,
-nesting, file formats and the variant of a weakness.
+nesting, file formats and the variant of a weakness. ``KERAS_BACKEND`` selects the backend of keras.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CUSTOM_CLASS: Final = "EnergyBlock"
 CUSTOM_SOURCE: Final = '''"""A custom layer that computes an energy between two inner layers."""
 
 import {library} as keras
-import tensorflow as tf
+{ops}
 
 
 @keras.saving.register_keras_serializable(package="Planted{seed}")
@@ -58,8 +58,8 @@ class EnergyBlock(keras.layers.Layer):
         self.names = {first}, {last}
 
 {build}    def call(self, inputs):
-        energy = tf.square(self.{first}(inputs) * self.gain)
-        return self.{last}(energy / tf.reduce_sum(energy, axis=-1, keepdims=True))
+        energy = ops.square(self.{first}(inputs) * self.gain)
+        return self.{last}(energy / ops.{sum}(energy, axis=-1, keepdims=True))
 
     def get_config(self):
         return {{
@@ -146,7 +146,6 @@ class Kit:
         self.seed = seed
         self.keras: Any = importlib.import_module(library)
         self.layers: Any = self.keras.layers
-        self.tf: Any = importlib.import_module("tensorflow")
         self.rng = np.random.default_rng([zlib.crc32(case.encode()), seed])
         self.words = list(self.rng.permutation(WORDS))
         self.variant = ""
@@ -155,6 +154,11 @@ class Kit:
 
         self.head: Any = None
         """The dtype of the layers that make the outputs."""
+
+    @property
+    def tf(self) -> Any:
+        """TensorFlow, which only tf_keras needs."""
+        return importlib.import_module("tensorflow")
 
     @property
     def is_keras3(self) -> bool:
@@ -168,6 +172,10 @@ class Kit:
         here = {"sum": "reduce_sum", "mean": "reduce_mean", "power": "pow"}.get(name, name)
         home = self.tf if hasattr(self.tf, here) else self.tf.math
         return getattr(home, here)(*arguments, **options)
+
+    def array(self, tensor: Any) -> Any:
+        """Return a tensor or a variable as an array."""
+        return self.keras.ops.convert_to_numpy(tensor) if self.is_keras3 else np.asarray(tensor)
 
     def name(self) -> str | None:
         """Return a new name, or None for the name that the library gives."""
@@ -227,7 +235,7 @@ class Stage:
         expected = self.tensor if tensor is None else tensor
         if expected is self.source:
             return self.data
-        return np.asarray(self.kit.keras.Model(self.source, expected)(self.data))
+        return self.kit.array(self.kit.keras.Model(self.source, expected)(self.data))
 
     def dense(
         self, units: int, *, largest: float | None = None, name: str | None = "", **options: Any
@@ -243,7 +251,7 @@ class Stage:
         before = self.values() if largest is not None else None
         self.add(layer)
         if largest is not None:
-            kernel = np.asarray(layer.kernel)
+            kernel = self.kit.array(layer.kernel)
             layer.kernel.assign(kernel * largest / np.abs(before @ kernel).max())
         return str(layer.name)
 
@@ -342,7 +350,7 @@ def overflow(kit: Kit, stage: Stage) -> Planted:
     stage.add(kit.layers.Reshape((-1, 4), name=kit.name()))
     layer = kit.layers.Conv1D(6, 2, name=kit.name(), kernel_initializer=initializer(kit))
     place = stage.add(layer)
-    layer.kernel.assign(np.asarray(layer.kernel) * largest / np.abs(stage.values()).max())
+    layer.kernel.assign(kit.array(layer.kernel) * largest / np.abs(stage.values()).max())
     repair = place, settle(kit, stage)
     stage.add(kit.layers.GlobalMaxPooling1D(name=kit.name()))
     return Planted(place, repair)
@@ -511,7 +519,7 @@ def positive_images(kit: Kit, stage: Stage, largest: float) -> None:
     )
     before = stage.values()
     stage.add(layer)
-    kernel = np.asarray(layer.kernel)
+    kernel = kit.array(layer.kernel)
     layer.kernel.assign(kernel * largest / np.abs(before @ kernel[0, 0]).max())
 
 
@@ -580,7 +588,7 @@ def nan_reference(kit: Kit, stage: Stage) -> Planted:
     if kit.select("weight", "op") == "weight":
         place = stage.dense(kit.width())
         layer = stage.tensor._keras_history[0]  # noqa: SLF001
-        kernel = np.asarray(layer.kernel).copy()
+        kernel = kit.array(layer.kernel).copy()
         kernel[0, :] = np.nan
         layer.kernel.assign(kernel)
     else:
@@ -602,7 +610,7 @@ def flushed_channels(kit: Kit, stage: Stage, *, units: int = 4, only: int | None
     scale = np.ones(width, "float32")
     small = kit.rng.permutation(width)[: width // 2]
     scale[small] = kit.between(5e-10, 3e-9)
-    layer.kernel.assign(np.asarray(layer.kernel) * scale)
+    layer.kernel.assign(kit.array(layer.kernel) * scale)
     kernel = kit.normal(width, units) / scale[:, None]
     large = np.setdiff1d(np.arange(width), small)
     if only is not None:
@@ -1015,7 +1023,12 @@ def write(directory: Path, library: str, seed: int, only: Sequence[str] = ()) ->
     first, last = (str(word) for word in rng.permutation(["inner", "project", "mix", "out"])[:2])
     names = {"first": first, "last": last}
     build = CUSTOM_BUILD.format(**names) if library == "keras" else ""
-    source = CUSTOM_SOURCE.format(library=library, policy=policy, build=build, seed=seed, **names)
+    ops = {"ops": "from keras import ops", "sum": "sum"}
+    if library != "keras":
+        ops = {"ops": "import tensorflow as ops", "sum": "reduce_sum"}
+    source = CUSTOM_SOURCE.format(
+        library=library, policy=policy, build=build, seed=seed, **ops, **names
+    )
     (directory / f"{custom_module(library, seed)}.py").write_text(source, encoding="utf-8")
     sys.path.insert(0, str(directory))
     expected = [name for name in (*WEAK, *HARMLESS) if not only or name in only]

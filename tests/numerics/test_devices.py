@@ -192,6 +192,7 @@ def test_gpus_are_listed_with_driver_and_memory(
         driver="570.86.15",
         cuda="12.5.1",
         cudnn="9",
+        matrix_precision="tensor_float_32_execution_enabled True",
     )
     assert (second.name, second.memory) == ("gpu:1", 141)
 

@@ -1,6 +1,6 @@
 """
-Predicts with models and their candidates: ``python -m tests.trained.predictions LIBRARY PLACE...``,
-in an interpreter with TensorFlow.
+Predicts with models and their candidates: ``python -m tests.trained.predictions
+LIBRARY[,MODULE...] PLACE...``, in an interpreter with the library; the modules register classes.
 
 Each place is a directory of ``tests.trained.pairs``. What is known of the outputs is in
 ``facts.json``.
@@ -23,18 +23,18 @@ def feed(model: Any, rows: dict[str, Any]) -> Any:
     """
     Return rows as the model takes them: sparse and ragged ones as such, of which -1 is the padding.
     """
-    tf = import_module("tensorflow")
     fed = {}
     for tensor in model.inputs:
         name = tensor.name.partition(":")[0]
         array = rows[name]
         kind = type(tensor).__name__
         if "Sparse" in kind or getattr(tensor, "sparse", False):
-            array = tf.sparse.from_dense(array)
+            array = import_module("tensorflow").sparse.from_dense(array)
         elif "Ragged" in kind:
-            array = tf.RaggedTensor.from_tensor(array, padding=-1)
+            ragged = import_module("tensorflow").RaggedTensor
+            array = ragged.from_tensor(array, padding=-1)
         elif array.dtype.kind == "U":
-            array = tf.constant(array)
+            array = import_module("tensorflow").constant(array)
         fed[name] = array
     return fed if len(fed) > 1 else next(iter(fed.values()))
 
@@ -45,8 +45,17 @@ def output_names(model: Any) -> list[str]:
 
 
 def predict(model: Any, rows: dict[str, Any]) -> dict[str, Any]:
-    """Return the outputs by name, in float32."""
-    result = model.predict(feed(model, rows), verbose=0)
+    """
+    Return the outputs by name, in float32.
+
+    JAX and torch run op by op, because JAX cannot compile attention in float16 for CPUs.
+    """
+    keras = sys.modules.get("keras")
+    if keras is None or keras.backend.backend() == "tensorflow":
+        result = model.predict(feed(model, rows), verbose=0)
+    else:
+        convert = keras.ops.convert_to_numpy
+        result = keras.tree.map_structure(convert, model(feed(model, rows), training=False))
     if isinstance(result, dict):
         result = list(result.values())
     listed = result if isinstance(result, list) else [result]
@@ -67,8 +76,13 @@ def output_facts(model: Any) -> list[dict[str, Any]]:
 
 def main(arguments: list[str]) -> None:
     """Predict what each place asks for."""
-    library, *places = arguments
+    named, *places = arguments
+    library, *modules = named.split(",")
     keras = import_module(library)
+    for module in modules:
+        import_module(module)
+    if library == "keras":
+        keras.config.enable_unsafe_deserialization()
     for place in map(Path, places):
         with np.load(place / "inputs.npz") as file:
             rows = dict(file)

@@ -427,7 +427,7 @@ class GraphRewrite(Struct, frozen=True, kw_only=True):
 
 
 class TensorFlowDevice(Struct, frozen=True, kw_only=True):
-    """A device that TensorFlow detects. Properties that TensorFlow does not report are None."""
+    """A device that the backend detects. Properties that it does not report are None."""
 
     name: str
     """The value of ``--device``: ``cpu:0`` or ``gpu:0``."""
@@ -451,6 +451,9 @@ class TensorFlowDevice(Struct, frozen=True, kw_only=True):
     """The version of CUDA that TensorFlow was built for."""
 
     cudnn: str | None
+
+    matrix_precision: str | None = None
+    """The setting of the backend for products of float32 matrices, with its name."""
 
 
 class MissingKernel(Struct, frozen=True, kw_only=True):

@@ -104,7 +104,7 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
         )
     yield from side_caveats(check.reference, check.candidate)
     if not run.missing:
-        yield from device_caveats(run.device)
+        yield from device_caveats(run.device, check.candidate.backend)
 
 
 def input_caveats(inputs: CheckInputs) -> Iterator[str]:
@@ -122,10 +122,15 @@ def side_caveats(*sides: CheckSide) -> Iterator[str]:
         yield "weights are random because the file contains none"
 
 
-def device_caveats(device: TensorFlowDevice) -> Iterator[str]:
-    """Yield the caveat that results on other devices can differ."""
+def device_caveats(device: TensorFlowDevice, backend: str) -> Iterator[str]:
+    """Yield the caveat that results on other devices, or with other settings, can differ."""
     if device.kind == "cpu":
         yield "results were measured on a CPU; GPU kernels accumulate differently"
+    elif backend != "tensorflow":
+        yield (
+            f"products of float32 matrices were computed in float32 ({device.matrix_precision}); "
+            f"{BACKENDS[backend]} may compute them in TF32 by default"
+        )
 
 
 def _quantization_notes(check: Check) -> Iterator[str]:

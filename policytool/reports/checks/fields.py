@@ -235,6 +235,12 @@ DEVICE: Final[Record[TensorFlowDevice]] = Record(
         Field("driver", OPTIONAL_TEXT),
         Field("cuda", OPTIONAL_TEXT, "The CUDA version that TensorFlow was built for."),
         Field("cudnn", OPTIONAL_TEXT),
+        Field(
+            "matrix_precision",
+            OPTIONAL_TEXT,
+            "The setting of the backend for products of float32 matrices, which are computed in "
+            "float32, with its name.",
+        ),
     ),
 )
 

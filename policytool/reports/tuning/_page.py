@@ -395,7 +395,7 @@ def caveats(tuning: Tuning) -> Iterator[str]:
     if tuning.split is Split.NONE and tuning.best is not None:
         yield "the set was not validated on other inputs, which may need more layers in float32"
     yield from checks.side_caveats(tuning.reference)
-    yield from checks.device_caveats(tuning.device)
+    yield from checks.device_caveats(tuning.device, tuning.reference.backend)
 
 
 def advice(tunings: Tunings, tuning: Tuning) -> Iterator[str]:

@@ -157,16 +157,31 @@ class _Counter:
         return run
 
     def repeating(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a loop over time steps whose ops count for each step."""
+        """
+        Return a loop over time steps whose ops count for each step: those of the first call for all
+        steps, because JAX calls a step once, and torch once more than there are steps.
+        """
 
         @functools.wraps(original)
         def run(step_function: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("unroll"):
+                return original(step_function, inputs, *args, **kwargs)
             before = self._factor
             steps = importlib.import_module("keras.src.tree").flatten(inputs)[0].shape[1]
-            # an unrolled loop calls the ops of each step
-            self._factor *= 1 if kwargs.get("unroll") else int(steps or 1)
+            called: list[bool] = []
+
+            def step(*step_args: Any, **step_kwargs: Any) -> Any:
+                was_within = self._is_within
+                self._is_within = was_within or bool(called)
+                called.append(True)
+                try:
+                    return step_function(*step_args, **step_kwargs)
+                finally:
+                    self._is_within = was_within
+
+            self._factor *= int(steps or 1)
             try:
-                return original(step_function, inputs, *args, **kwargs)
+                return original(step, inputs, *args, **kwargs)
             finally:
                 self._factor = before
 

@@ -246,9 +246,6 @@ class Trials:
     def _gradients(self, model: Any, step: Callable[[str], None]) -> Any:
         if self.job["gradients"] is None:
             return None
-        if not self.library.traces:
-            text = "gradients can be measured only with the TensorFlow backend, not {}"
-            raise Refused("no-gradients", text.format(self.library.backend))
         batches = [batch.tensors for batch in self.batches if batch.half == 0]
         return backward.compare_gradients(
             self.library, self.reference, model, batches, self.job["gradients"], step

@@ -166,8 +166,10 @@ def compare_gradients(  # noqa: PLR0917  # two models, their inputs, the options
             raise
         except Exception as error:
             # ops without gradients, missing kernels, and any error in the code of a custom class
-            text = "TensorFlow cannot compute the gradients of {}: {}"
-            raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
+            text = "{} cannot compute the gradients of {}: {}".format(
+                library.backend_name, candidate.name, sentence(error)
+            )
+            raise Refused("no-gradients", text) from error
     report.update(trials.to_json())
     return report
 
@@ -284,7 +286,7 @@ class _ScaleTrials:
         """Return the candidate's loss on a batch, and the reductions."""
         loss, vectors = self.scaled.gradients(scale, inputs, targets)
         rows = [
-            self.reducer.reduce(reference, vector, scale, str(variable.flow)).numpy()
+            self.reducer.reduce(reference, vector, scale, str(variable.flow))
             for variable, reference, vector in zip(self.scaled.variables, references, vectors)
             if reference is not None
         ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import KERAS3, is_serialized, items_of, name_and_config, sentence
+from ..tensors import dtype_name, is_floating
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
@@ -124,8 +125,8 @@ def parts(
     for name, output, recorded_loss, weight in zip(names, outputs, recorded, weights):
         part = OutputLossSpec(name, None if weight is None else float(weight))
         output_parts.append(part)
-        if not output.dtype.is_floating:
-            part.why = "the output is {}, which has no gradient".format(output.dtype.name)
+        if not is_floating(output):
+            part.why = "the output is {}, which has no gradient".format(dtype_name(output))
         elif reason is not None:
             substitute(library, part, reason)
         elif recorded_loss is not None:  # an output that the recorded loss leaves out has none

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .. import model_calls
 from ..engine.layer_hooks import Tape, layer_paths_by_id
+from ..tensors import is_floating, to_array
 
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Callable, Mapping, Sequence
 
-    from ..engine.layer_hooks import Key
+    from ..engine.layer_hooks import Call, Key
     from ..library import Library
 
 
@@ -30,6 +33,8 @@ def measure_sensitivities(
     element of the output of the call has a relative error of 1 with a random sign.
     """
     tf = library.tf
+    if not library.traces:
+        return _measure_op_by_op(library, model, batch)
     keys: list[tuple[Key, int]] = []
 
     def measure(inputs: Any) -> Any:
@@ -51,11 +56,64 @@ def measure_sensitivities(
     return dict(zip(keys, map(float, values)))
 
 
+def _measure_op_by_op(library: Library, model: Any, batch: Any) -> Mapping[tuple[Key, int], float]:
+    """Return the sensitivities from the gradients for zeros that are added to the outputs."""
+    tf = library.tf
+
+    def run(shifts: Mapping[tuple[Key, int], Any]) -> tuple[dict[int, Any], dict[Any, Any]]:
+        """Return the predictions, and the outputs of all calls, with additions to outputs."""
+
+        def around(call: Call, make: Callable[..., Any]) -> Any:
+            outputs = tape.make_call(call, make)
+            flat = list(tf.nest.flatten(outputs))
+            tensors = [number for number, tensor in enumerate(flat) if tf.is_tensor(tensor)]
+            for place, tensor in _floats(tf, outputs).items():
+                if (call.key, place) in shifts:
+                    shifted = flat[tensors[place]] = tensor + shifts[call.key, place]
+                    mask = library.mask_of(tensor)
+                    if mask is not None:
+                        library.set_mask(shifted, mask)
+            call.outputs = tf.nest.pack_sequence_as(outputs, flat)
+            return call.outputs
+
+        tape = Tape(library, model, layer_paths_by_id(model), around)
+        with tape.watching():
+            predictions = _floats(tf, model_calls.call(model, batch))
+        return predictions, {
+            (call.key, place): tensor
+            for call in tape.calls.values()
+            for place, tensor in _floats(tf, call.outputs).items()
+        }
+
+    predictions, outputs = run({})
+    signs = {}
+    for place, prediction in predictions.items():
+        values = to_array(prediction)
+        random = np.random.RandomState(place).uniform(-1.0, 1.0, values.shape)
+        norm = np.linalg.norm(values)
+        signs[place] = tf.constant((np.sign(random) / (norm or np.inf)).astype("float32"))
+
+    def loss(shifts: Sequence[Any]) -> tuple[Any, None]:
+        """Return the sum of the predictions with random signs."""
+        found, _ = run(dict(zip(outputs, shifts)))
+        parts = [
+            (tf.cast(value, tf.float32) * signs[place]).sum() for place, value in found.items()
+        ]
+        return sum(parts), None
+
+    _, gradients = tf.gradients(loss, list(map(tf.zeros_like, outputs.values())))
+    found = {}
+    for key, gradient in zip(outputs, gradients):
+        product = 0.0 if gradient is None else to_array(gradient) * to_array(outputs[key])
+        found[key] = float(np.linalg.norm(np.where(np.isfinite(product), product, 0)))
+    return found
+
+
 def _floats(tf: Any, outputs: Any) -> dict[int, Any]:
     """Return the floating-point tensors of a call, by their positions."""
     flat = tf.nest.flatten(outputs, expand_composites=True)
     tensors = enumerate(filter(tf.is_tensor, flat))
-    return {place: tensor for place, tensor in tensors if tensor.dtype.is_floating}
+    return {place: tensor for place, tensor in tensors if is_floating(tensor)}
 
 
 def _signed_sum(tf: Any, place: int, prediction: Any) -> Any:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..engine.layer_hooks import draws, reachable
+from ..engine.layer_hooks import compute_dtype, draws, reachable
 from ..facts import op_facts
 from ..library import KERAS2, KERAS3, paths
+from ..tensors import dtype_name, item_bytes, to_array
 from . import losses
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from ..library import Library
 
+
+FLOAT32 = 4
+"""The bytes of a float32."""
 
 FIELDS = (
     "elements",
@@ -58,11 +62,15 @@ it flowed. Squares are summed over what is finite in both.
 class Variable:
     """One trainable variable of a model."""
 
-    def __init__(self, layer: str, keras_variable: Any, raw: Any) -> None:
+    def __init__(self, layer: str, keras_variable: Any, raw: Any, compute: str | None) -> None:
         self.layer = layer
+        self.own = keras_variable
+        """The variable of Keras."""
         self.name = str(keras_variable.name).rpartition("/")[2].partition(":")[0]
         self.raw = raw
-        """The TensorFlow variable."""
+        """The variable of the backend."""
+        self.compute = compute
+        """The compute dtype of its layer."""
         self.flow: str | None = None
         """
         The dtype of its gradient before the cast to the variable's dtype; None until a step was
@@ -71,7 +79,7 @@ class Variable:
 
     def to_json(self) -> dict[str, Any]:
         """Return a description of the variable."""
-        shape, dtype = [int(size) for size in self.raw.shape], str(self.raw.dtype.base_dtype.name)
+        shape, dtype = [int(size) for size in self.raw.shape], dtype_name(self.raw)
         return {
             "layer": self.layer,
             "variable": self.name,
@@ -86,23 +94,21 @@ def variables_to_train(library: Library, model: Any) -> list[Variable]:
     Return the trainable variables of a model, each once, in the model's order, with the path of the
     innermost layer that owns it.
     """
-    owners: dict[int, str] = {}
+    owners: dict[int, tuple[str, Any]] = {}
     for path, layer in paths(model):
         for keras_variable in layer.trainable_variables:
-            owner = owners.get(id(keras_variable))
-            if owner is None or path.startswith(owner + "/"):
-                owners[id(keras_variable)] = path
+            known = owners.get(id(keras_variable))
+            if known is None or path.startswith(known[0] + "/"):
+                owners[id(keras_variable)] = path, compute_dtype(layer)
     variables_by_id = {
         id(keras_variable): keras_variable for keras_variable in model.trainable_variables
     }
-    return [
-        Variable(
-            owners.get(key, str(model.name)),
-            keras_variable,
-            keras_variable.value if library.family == KERAS3 else keras_variable,
-        )
-        for key, keras_variable in variables_by_id.items()
-    ]
+    found = []
+    for key, keras_variable in variables_by_id.items():
+        owner, compute = owners.get(key, (str(model.name), None))
+        raw = keras_variable.value if library.family == KERAS3 else keras_variable
+        found.append(Variable(owner, keras_variable, raw, compute))
+    return found
 
 
 def flow_dtype(gradient: Any) -> str:
@@ -130,7 +136,7 @@ def unscale(library: Library, gradient: Any, scale: Any) -> Any:
         return gradient * tf.cast(1.0 / scale, gradient.dtype)
     return (
         tf.cast(gradient, tf.float32) / scale
-        if gradient.dtype.size < tf.float32.size
+        if item_bytes(gradient) < FLOAT32
         else gradient / tf.cast(scale, gradient.dtype)
     )
 
@@ -154,12 +160,19 @@ class Reducer:
         ``kind`` is the dtype in which the gradient flowed.
         """
         tf, key = self.library.tf, (reference.dtype, scaled.dtype)
+        if not self.library.traces:
+            arrays = [to_array(tensor) for tensor in (reference, scaled)]
+            unscaled = arrays[1] / arrays[1].dtype.type(to_array(scale))
+            candidate = arrays[1], unscaled
+            return _reduce_gradient(tf.arrays, arrays[0], candidate, _normal(kind))
         if key not in self._traced:
             specs = [tf.TensorSpec([None], dtype) for dtype in key] + [
                 tf.TensorSpec([], tf.float32)
             ] * 2
             self._traced[key] = tf.function(self._reduce, input_signature=specs, autograph=False)
-        return self._traced[key](reference, scaled, scale, tf.constant(_normal(kind), tf.float32))
+        return self._traced[key](
+            reference, scaled, scale, tf.constant(_normal(kind), tf.float32)
+        ).numpy()
 
     def _reduce(self, reference: Any, scaled: Any, scale: Any, normal: Any) -> Any:
         return _reduce_gradient(
@@ -176,9 +189,7 @@ def _reduce_gradient(tf: Any, reference: Any, candidate: tuple[Any, Any], normal
     and in float32 the squares of values below 1e-19 are zero.
     """
     scaled, unscaled_values = candidate
-    reference = (
-        tf.cast(reference, tf.float32) if reference.dtype.size < tf.float32.size else reference
-    )
+    reference = tf.cast(reference, tf.float32) if item_bytes(reference) < FLOAT32 else reference
     candidate_values, unscaled = (
         tf.cast(scaled, reference.dtype),
         tf.cast(unscaled_values, reference.dtype),
@@ -239,7 +250,7 @@ _GENERATORS = ("seed_generator", "_random_generator")
 
 
 class TrainingStep:
-    """The loss and the gradients of a model, traced once for all scales."""
+    """The loss and the gradients of a model, traced once for all scales if the backend traces."""
 
     def __init__(self, library: Library, model: Any, variables: Sequence[Variable]) -> None:
         self.library = library
@@ -256,6 +267,8 @@ class TrainingStep:
         Return the model's outputs for a batch in training: their specs if tracing determines all
         shapes, else the tensors.
         """
+        if not self.library.traces:
+            return self.library.tf.without_effects(lambda: self._outputs(inputs))
         traced_outputs = self.forward.get_concrete_function(inputs).structured_outputs
         known = all(
             tensor.shape.is_fully_defined()
@@ -269,10 +282,15 @@ class TrainingStep:
         which the loss does not depend.
         """
         loss, vectors = self._run(self.backward, scale, inputs, targets)
-        return float(loss.numpy()), vectors
+        return float(to_array(loss)), vectors
 
     def drawing(self, *arguments: Any) -> list[str]:
-        """Return the types of ops that draw random numbers in a step."""
+        """
+        Return the types of ops that draw random numbers in a step; nothing if the backend does not
+        trace.
+        """
+        if not self.library.traces:
+            return []
         return _drawing(self.backward.get_concrete_function(*arguments).graph)
 
     def _run(self, traced: Any, *arguments: Any) -> Any:
@@ -280,6 +298,8 @@ class TrainingStep:
         Return the results of a traced function for the arguments, and restore the variables that it
         changed.
         """
+        if not self.library.traces:  # which changes no variable
+            return traced(*arguments)
         own_ids = {
             id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables
         }
@@ -302,19 +322,34 @@ class TrainingStep:
     def _differentiate(self, scale: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
         """Return the loss and the gradients of the scaled loss as vectors."""
         tf = self.library.tf
-        with tf.GradientTape() as tape:
+
+        def compute_losses() -> tuple[Any, Any]:
+            """Return the scaled loss, and the loss."""
             loss = losses.total(self.library, self.model, inputs, targets, self._outputs(inputs))
-            scaled = loss * tf.cast(
-                scale, loss.dtype
-            )  # as ``get_scaled_loss`` and ``scale_loss`` have it: a loss in float16 overflows here
-        gradients = tape.gradient(scaled, [variable.raw for variable in self.variables])
+            # as ``get_scaled_loss`` and ``scale_loss`` have it: a loss in float16 overflows here
+            return loss * tf.cast(scale, loss.dtype), loss
+
+        loss, gradients = self.library.differentiate(compute_losses, self.variables)
         for variable, gradient in zip(self.variables, gradients):
-            variable.flow = None if gradient is None else flow_dtype(gradient)
+            variable.flow = None if gradient is None else self._flow(variable, gradient)
         vectors = [
             None if gradient is None else tf.reshape(tf.convert_to_tensor(gradient), [-1])
             for gradient in gradients
         ]  # of an embedding there are slices
         return tf.reduce_mean(tf.cast(loss, tf.float32)), vectors
+
+    def _flow(self, variable: Variable, gradient: Any) -> str:
+        """
+        Return the dtype in which a gradient was computed. Without a graph, it is that of the layer
+        if all values are of this dtype.
+        """
+        if self.library.traces:
+            return flow_dtype(gradient)
+        own = dtype_name(variable.raw)
+        narrow = variable.compute or own
+        values = to_array(gradient)
+        rounded = to_array(self.library.tf.cast(gradient, narrow)).astype(values.dtype)
+        return narrow if np.array_equal(rounded, values, equal_nan=True) else own
 
 
 @contextlib.contextmanager

@@ -1,0 +1,244 @@
+"""
+Compares the answers of ``check`` on a backend of Keras 3 with the truth on the same backend:
+``python -m tests.trained.backends DIRECTORY --backend NAME --python PYTHON [--seed N...]``.
+
+The models are those of ``tests.helpers.planted_failures`` and ``tests.compat.residual_models``.
+Plain Keras loads the reference and the candidate that ``migrate`` writes, and predicts. A candidate
+is harmful if it returns new NaN or infinity, if more than 1 % of the rows change their largest
+value, or if the error of numbers is more than 1 % of the spread of their channel. What was done is
+kept in the directory. ``--record`` writes the counts to ``backends.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import policytool
+from policytool.commands import check as checks
+from policytool.commands.check_options import CheckOptions
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.numerics.workers import Interpreter, Worker
+from tests.compat import residual_models
+from tests.helpers.paths import ROOT
+from tests.helpers.planted_failures import FLOAT16
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+RECORD: Final = Path(__file__).with_name("backends.json")
+LIMIT: Final = 0.01
+STREAMS: Final = ("one", "some", "all", "offset", "plain")
+WRONG: Final = {(True, "safe"), (False, "not-safe")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A model, its candidate and the inputs."""
+
+    name: str
+    model: Path
+    inputs: Path
+    to: str | None
+    """The policy of the candidate; None if the file has it."""
+
+    module: str | None = None
+    trust: bool = False
+    places: tuple[str, ...] = ()
+    """The layers that may be named as the origin; empty if none is known."""
+
+    def files(self) -> Mapping[str, str]:
+        """Write the other side, and return the files to predict with."""
+        path = self.model.with_name(f"{self.name}-{self.to or 'float32'}.keras")
+        options = {"to": self.to} if self.to else {"to": "float32", "include": ["exceptions"]}
+        if not path.exists():
+            policytool.migrate(self.model, output=path, verify=False, trust=self.trust, **options)
+        first, second = (self.model, path) if self.to else (path, self.model)
+        return {"reference": str(first), "candidate": str(second)}
+
+
+def python_of(python: str, backend: str, *arguments: object) -> None:
+    """Run Python with a backend in the root of the repository."""
+    settings = {"KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, **settings, "PYTHONPATH": path}
+    subprocess.run([python, *map(str, arguments)], check=True, env=environment, cwd=ROOT)
+
+
+def planted(directory: Path, python: str, backend: str, seed: int, *only: str) -> Iterator[Pair]:
+    """Yield the planted failures of a seed, all or those of the names given, and write them."""
+    place = directory / f"planted-{seed}"
+    if not (place / "cases.json").exists():
+        script = "tests/helpers/planted_failures.py"
+        names = [f"--only={name}" for name in only]
+        python_of(python, backend, script, place, "--library", "keras", "--seed", seed, *names)
+    for case in json.loads((place / "cases.json").read_text(encoding="utf-8")):
+        arguments = case["arguments"]
+        yield Pair(
+            name=f"{case['name']}-{seed}",
+            model=place / case["model"],
+            inputs=place / case["inputs"],
+            to=case["to"],
+            module=arguments[1] if len(arguments) > 1 else None,
+            trust="--trust" in arguments,
+            places=(case["place"], *case["also"]) if case["fails"] else (),
+        )
+
+
+def streams(directory: Path, python: str, backend: str) -> Iterator[Pair]:
+    """Yield residual streams, which are written if they are not there."""
+    place = directory / "streams"
+    place.mkdir(exist_ok=True)
+    if not (place / f"{STREAMS[-1]}.keras").exists():
+        python_of(python, backend, "-m", residual_models.__name__, place, *STREAMS)
+    for name in STREAMS:
+        for policy in (FLOAT16, "mixed_bfloat16"):
+            yield Pair(
+                name=f"{name}-{policy}",
+                model=place / f"{name}.keras",
+                inputs=place / "inputs.npz",
+                to=policy,
+            )
+
+
+def predict(pairs: Sequence[Pair], python: str, backend: str) -> None:
+    """Predict with both sides of each pair in plain Keras."""
+    places = []
+    for pair in pairs:
+        place = pair.model.parent / pair.name
+        place.mkdir(exist_ok=True)
+        if not (place / "candidate.npz").exists():
+            (place / "jobs.json").write_text(json.dumps(pair.files()), encoding="utf-8")
+            with suppress(FileExistsError):
+                (place / "inputs.npz").symlink_to(pair.inputs)
+            places.append(place)
+    if not places:
+        return
+    modules = sorted({pair.module for pair in pairs if pair.module})
+    homes = sorted({str(pair.model.parent) for pair in pairs if pair.module})
+    before, os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", ""), os.pathsep.join(homes)
+    try:
+        named = ",".join(["keras", *modules])
+        python_of(python, backend, "-m", "tests.trained.predictions", named, *places)
+    finally:
+        os.environ["PYTHONPATH"] = before
+
+
+def is_harmful(place: Path) -> bool:
+    """Return whether predictions change, by plain rules."""
+    before, after = (dict(np.load(place / f"{side}.npz")) for side in ("reference", "candidate"))
+    facts = json.loads((place / "facts.json").read_text(encoding="utf-8"))
+    names = {fact["name"]: fact["activation"] for fact in facts}
+    return any(_differs(before[name], after[name], names[name]) for name in names)
+
+
+def _differs(before: Any, after: Any, activation: str | None) -> bool:
+    before, after = before.astype("float64"), after.astype("float64")
+    known = np.isfinite(before)
+    if (known & ~np.isfinite(after)).any():
+        return True
+    if not known.all():
+        return False
+    changed = float((before.argmax(-1) != after.argmax(-1)).mean())
+    if activation == "softmax":
+        return changed > LIMIT
+    axes = tuple(range(before.ndim - 1))
+    spread, error = before.std(axes), np.sqrt(((before - after) ** 2).mean(axes))
+    if not spread.any():
+        return False
+    spread = np.where(spread > 0, spread, spread.max())  # of a constant channel, that of others
+    return bool((error / spread > LIMIT).any())
+
+
+def compare(pair: Pair, worker: Worker) -> dict[str, Any]:
+    """Return the truth about a pair, and the answer of check."""
+    (model,) = discovery.inputs([str(pair.model)])
+    tools = TensorFlowTools(
+        worker=worker,
+        trust=pair.trust,
+        custom_objects=(pair.module,) if pair.module else (),
+        path=(str(pair.model.parent),),
+    )
+    options = CheckOptions(candidate=Options(to=pair.to), inputs=pair.inputs, isolated=True)
+    result = checks.check(model, None, options, tools)
+    origin = result.runs[0].origin
+    path = origin.path if origin is not None else None
+    return {
+        "name": pair.name,
+        "harmful": is_harmful(pair.model.parent / pair.name),
+        "answer": result.answer.value,
+        "origin": path.partition(" (call")[0] in pair.places if path and pair.places else None,
+        "planted": bool(pair.places),
+        "versions": dict(result.versions),
+    }
+
+
+def record(backend: str, seeds: Sequence[int], results: Sequence[Mapping[str, Any]]) -> None:
+    """Write the counts of a backend."""
+    counts = Counter((one["harmful"], one["answer"]) for one in results)
+    named = [one for one in results if one["planted"]]
+    entry = {
+        "versions": results[0]["versions"],
+        "seeds": list(seeds),
+        "pairs": len(results),
+        **{
+            word: {answer: counts[harm, answer] for answer in ("safe", "undecided", "not-safe")}
+            for word, harm in (("harmful", True), ("harmless", False))
+        },
+        "wrong": [one["name"] for one in results if (one["harmful"], one["answer"]) in WRONG],
+        "origins": [sum(bool(one["origin"]) for one in named), len(named)],
+    }
+    known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    text = json.dumps({**known, backend: entry}, indent=1, sort_keys=True)
+    RECORD.write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Compare, and print each pair."""
+    parser = argparse.ArgumentParser(description="Compare check on a backend with the truth.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--seed", type=int, action="append", default=[])
+    parser.add_argument("--streams", action="store_true", help="also residual streams")
+    parser.add_argument("--record", action="store_true")
+    given = parser.parse_args()
+    directory: Path = given.directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    pairs = list(streams(directory, given.python, given.backend)) if given.streams else []
+    for seed in given.seed:
+        pairs += planted(directory, given.python, given.backend, seed)
+    predict(pairs, given.python, given.backend)
+    results = []
+    interpreter = Interpreter(python=given.python, timeout=600, backend=given.backend)
+    with Worker(interpreter) as worker:
+        for pair in pairs:
+            path = pair.model.parent / pair.name / "answer.json"
+            if not path.exists():
+                path.write_text(json.dumps(compare(pair, worker)), encoding="utf-8")
+            one = json.loads(path.read_text(encoding="utf-8"))
+            one["harmful"] = is_harmful(path.parent)  # also if the rule has changed
+            wrong = "WRONG " if (one["harmful"], one["answer"]) in WRONG else ""
+            truth = "harmful" if one["harmful"] else "harmless"
+            print(
+                f"{wrong}{pair.name}: {one['answer']}; {truth}; origin {one['origin']}", flush=True
+            )
+            results.append(one)
+    if given.record:
+        record(given.backend, given.seed, results)
+
+
+if __name__ == "__main__":
+    main()
