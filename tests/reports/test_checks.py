@@ -218,6 +218,13 @@ VARIATIONS: Final = {
     "no value of the reference is finite": check(
         run(call("net/dense", 1e-4), outputs=(_CONSTANT,), inputs=OWN)
     ),
+    "one class in all rows": check(
+        run(
+            call("net/dense", 1e-4),
+            outputs=(output("scores", 1e-4, changed=changes(has_one_class=True)),),
+            inputs=OWN,
+        )
+    ),
     "equal outputs": check(run(call("net/dense", 0.0), outputs=(output("scores", 0.0),))),
     "equal policies": _same_model(
         check(run(call("net/dense", 0.0), outputs=(output("scores", 0.0),)))

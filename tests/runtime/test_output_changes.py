@@ -45,6 +45,17 @@ def test_classes_sides_and_neighbours_are_counted() -> None:
     assert result.neighbor_changes.changed == (nearest[0] != nearest[1]).sum() > 0
 
 
+def test_a_single_class_of_the_reference_is_noted() -> None:
+    """Over all batches; outputs with one value have no classes."""
+    first = random(20, 6)
+    assert changes(first, first).has_one_class is False
+    first[:, 2] = 9
+    assert changes(first, first).has_one_class is True
+    first[15, 3] = 10
+    assert changes(first, first).has_one_class is False
+    assert changes(first[:, :1], first[:, :1]).has_one_class is None
+
+
 @pytest.mark.parametrize("shape", [(50,), (50, 1), (50, 3), (50, 5, 2), (50, 20), (50, 4, 4, 9)])
 def test_errors_are_relative_to_the_spread(shape: tuple[int, ...]) -> None:
     """With many channels, the spread is that of all values; offsets do not count."""

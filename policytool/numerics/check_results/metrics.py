@@ -391,6 +391,9 @@ class OutputChanges(Struct, frozen=True, kw_only=True):
     class_changes: Shares | None
     """The rows whose largest value has a different index."""
 
+    has_one_class: bool | None = None
+    """Whether the largest value has the same index in all rows of the reference."""
+
     side_changes: Shares | None
     """The values that moved to the other side of 0.5, or of 0 if values can be negative."""
 

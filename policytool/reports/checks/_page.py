@@ -102,9 +102,31 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
             f"{join_first(nonfinite_sentences)} are NaN or infinite in the reference and were not "
             "compared"
         )
+    if run.is_on_data:
+        yield from _one_class_caveats(run)
     yield from side_caveats(check.reference, check.candidate)
     if not run.missing:
         yield from device_caveats(run.device, check.candidate.backend)
+
+
+def _one_class_caveats(run: CheckRun) -> Iterator[str]:
+    """Yield a caveat for each output of classes that the reference never changes."""
+    has_one_class = {
+        output.name: output.changes.has_one_class
+        for output in run.outputs
+        if output.changes is not None
+    }
+    for answer in run.answers:
+        if (
+            answer.deciding is not None
+            and answer.deciding.kind is OutputKind.CLASSES
+            and has_one_class.get(answer.name)
+        ):
+            yield (
+                f"the reference predicts the same class in all {answer.samples:,} rows, so they do "
+                "not show whether other classes change; check that the inputs have the scale of "
+                "training, such as 0 to 255"
+            )
 
 
 def input_caveats(inputs: CheckInputs) -> Iterator[str]:

@@ -500,6 +500,11 @@ _CHANGES: Final[Record[OutputChanges]] = Record(
         Field("has_unit_norm", FLAG),
         Field("open_share", OPTIONAL_SHARE),
         Field("class_changes", nullable(_SHARES)),
+        Field(
+            "has_one_class",
+            nullable(FLAG),
+            "Whether the largest value has the same index in all rows of the reference.",
+        ),
         Field("side_changes", nullable(_SHARES)),
         Field("value_changes", nullable(_SHARES)),
         Field("neighbor_changes", nullable(_SHARES)),

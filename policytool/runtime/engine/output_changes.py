@@ -114,6 +114,8 @@ class OutputChanges:
 
     moments: Moments | None = None
     _first: Any = None
+    _first_class: int | None = None
+    _has_one_class: bool = True
     _kept: list[tuple[Any, Any]] = field(default_factory=list)
     _kept_bytes: int = 0
 
@@ -159,6 +161,7 @@ class OutputChanges:
             "has_unit_norm": self.range is not None and self.has_unit_norm,
             "open_share": self.open_values / self.values if self.values else None,
             "class_changes": _json(self.class_changes),
+            "has_one_class": self._has_one_class if self.class_changes is not None else None,
             "width": self.width,
             "side_changes": _json(self.side_changes[_HALF if self.is_probability else 0.0]),
             "value_changes": _json(self.value_changes),
@@ -230,6 +233,9 @@ class OutputChanges:
             self.unmatched_masks = _add(self.unmatched_masks, masks)
         if rows[0].shape[-1] > 1:
             best = rows[0].argmax(-1)
+            if self._first_class is None:
+                self._first_class = int(best.flat[0])
+            self._has_one_class = self._has_one_class and bool((best == self._first_class).all())
             self.class_changes = _add(self.class_changes, best != rows[1].argmax(-1))
             if self.is_probability:
                 likely = [
