@@ -105,20 +105,35 @@ def takes_mask_list(entry: Mapping[str, Json]) -> bool:
     """
     Return whether some call of a layer has a list of tensors as its mask, in a Keras 2 config.
     """
-    nodes = entry.get("inbound_nodes")
-    tensors = (
-        tensor
-        for node in (nodes if isinstance(nodes, list) else ())
-        for tensor in (node if isinstance(node, list) else ())
-    )
-    masks = (
-        tensor[-1].get("mask")
-        for tensor in tensors
-        if isinstance(tensor, list) and tensor and isinstance(tensor[-1], dict)
-    )
     return any(
-        isinstance(mask, list) and any(isinstance(item, list) for item in mask) for mask in masks
+        isinstance(mask, list)
+        and any(isinstance(item, list) and isinstance(_first(item), str) for item in mask)
+        for mask in _keyword_values(entry, "mask")
     )
+
+
+def takes_constant(entry: Mapping[str, Json], keyword: str) -> bool:
+    """Return whether some call of a layer has numbers as an argument, in a Keras 2 config."""
+    return any(
+        isinstance(value, list) and isinstance(_first(value), int | float)
+        for value in _keyword_values(entry, keyword)
+    )
+
+
+def _first(value: Json) -> Json:
+    """Return the first value in nested lists."""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return value
+
+
+def _keyword_values(entry: Mapping[str, Json], keyword: str) -> Iterator[Json]:
+    """Yield a keyword argument of each call of a layer, in a Keras 2 config."""
+    nodes = entry.get("inbound_nodes")
+    for node in nodes if isinstance(nodes, list) else ():
+        for tensor in node if isinstance(node, list) else ():
+            if isinstance(tensor, list) and tensor and isinstance(tensor[-1], dict):
+                yield tensor[-1].get(keyword)
 
 
 def has_keyword(entry: Mapping[str, Json], keyword: str) -> bool:

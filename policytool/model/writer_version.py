@@ -119,6 +119,12 @@ class ConfigTraits:
     given_states: bool = False
     """Whether a recurrent layer of a functional model receives states in addition to its input."""
 
+    constant_states: bool = False
+    """
+    Whether a recurrent layer of a functional model receives numbers as its states or mask, in a
+    Keras 2 config.
+    """
+
     fails_on_list: bool = False
     """Whether a layer of a Sequential fails on the output of a functional model, a list."""
 
@@ -518,10 +524,14 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         )
         traits.attends_to_mask |= inbound_nodes.attends_to_mask(config)
     traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)
-    traits.given_states |= any(
-        layer_facts(keras_objects.class_of(layer)).takes_states
-        and inbound_nodes.takes_tensor_list(layer)
-        for layer in layers
+    recurrent = [
+        layer for layer in layers if layer_facts(keras_objects.class_of(layer)).takes_states
+    ]
+    traits.given_states |= any(map(inbound_nodes.takes_tensor_list, recurrent))
+    traits.constant_states |= any(
+        inbound_nodes.takes_constant(layer, keyword)
+        for layer in recurrent
+        for keyword in ("initial_state", "mask")
     )
     built = config.get("build_input_shape")
     # Sequential.from_config of Keras 2 builds with a list, and not with a dict of inputs

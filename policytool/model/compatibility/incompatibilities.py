@@ -900,6 +900,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: evidence.traits.given_states and not evidence.is_keras3,
     ),
     _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 on",
+        "a recurrent layer receives constants as its states or mask, which Keras 2 stores as "
+        "numbers and does not read",
+        lambda evidence: evidence.traits.constant_states,
+    ),
+    _row(
         Obstacle.STORAGE,
         "h5",
         "keras3.3",

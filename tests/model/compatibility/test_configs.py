@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -611,6 +611,44 @@ def test_shapes_by_name_build_no_sequential_model(
     verdicts = verdicts_on(model, tmp_path / "model.h5").values()
     found = [reason in [cause.reason for cause in verdict.causes] for verdict in verdicts]
     assert all(found) if fails else not any(found)
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"initial_state": [[[0.5, 0.25, 0.0, 1.0]]]},
+        {"initial_state": [[[0, 0, 0, 0]], [[0, 0, 0, 0]]]},
+        {"mask": [[True, True, False]]},
+        {"initial_state": ["a", 0, 0]},
+        {"mask": ["a", 0, 0]},
+        {},
+    ],
+)
+def test_constants_as_states_fail_in_keras_2(keywords: dict[str, Any], tmp_path: Path) -> None:
+    """
+    GRU, RNN of an LSTMCell and Bidirectional with constants, saved by TF 1.15, 2.3, 2.9, 2.12, 2.15
+    and tf_keras 2.21 in HDF5 and ``.keras``, fail to load there: `'float' object has no attribute
+    'shape'`. Keras 3 stores constants as such.
+    """
+    gru = {**GRU, "name": "g", "inbound_nodes": [[["a", 0, 0, keywords]]]}
+    model = {
+        "class_name": "Functional",
+        "config": {
+            **BY_NAME["config"],
+            "layers": [{**FLOATS, "name": "a", "inbound_nodes": []}, gru],
+            "input_layers": [["a", 0, 0]],
+        },
+    }
+    verdicts = verdicts_on(model, tmp_path / "model.h5")
+    failing = {
+        loader
+        for loader, verdict in verdicts.items()
+        if any("receives constants" in cause.reason for cause in verdict.causes)
+    }
+    is_constant = any(isinstance(value[0], list) for value in keywords.values())
+    assert failing == (
+        {name for name in verdicts if name.startswith("tf")} if is_constant else set()
+    )
 
 
 def test_masks_in_a_list_fail_in_the_newest_keras(tmp_path: Path) -> None:

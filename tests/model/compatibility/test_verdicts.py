@@ -86,6 +86,10 @@ DISCRETIZED: Final = "Discretization of TF 2.4 cannot be rebuilt from its config
 """Saved by TF 2.4 with three dtypes, loaded in TF 2.4 to 2.15 and tf_keras 2.21."""
 
 CALLS: Final = (
+    (
+        "a recurrent layer receives constants as its states or mask, which Keras 2 stores as "
+        "numbers and does not read"
+    ),
     "the query of an attention layer has a mask, which Keras 3.6 cannot pass on",
     "an output is the output of a nested functional model, which Keras 3.0 does not find",
     "an attention layer is called with `use_causal_mask`, which needs TF 2.10 or later",
