@@ -18,8 +18,8 @@ _TITLE: Final = """# Recorded runs
 `fixtures/recorded_runs.py` records runs of small models, and compares other runs with them by
 `policytool check --against`. A *planted* run has a difference in one layer: its weights, an
 argument, a policy, or a change of Keras between the two releases. It is *named* if the report names
-this layer. A *clean* run has no difference; it is *equal* if the check says so. Models of Keras 2
-are converted before they run in Keras 3.
+this layer. A *clean* run has no difference; it is *equal* if the check shows none. Models of Keras
+2 are converted before they run in Keras 3.
 """
 
 _ON_DEMAND: Final = """# Releases on demand
@@ -27,10 +27,9 @@ _ON_DEMAND: Final = """# Releases on demand
 `fixtures/on_demand.py` converts the fixtures of each release that have weights, in an environment
 without TensorFlow, with `policytool migrate DIRECTORY --target TARGET --python auto --verify`: uv
 installs the releases, and the conversion is written only if both make the same predictions in the
-same dtypes.
-*Refused* models need custom classes or options that change them, or have no equivalent in the
-target. A *source* that fails does so in its own release, for example because HDF5 has bfloat16
-values.
+same dtypes. Models that are *not converted* need custom classes or options that change them, or
+have no equivalent in the target. A *source* that fails does so in its own release, for example
+because HDF5 has bfloat16 values.
 """
 
 
@@ -67,7 +66,7 @@ def on_demand_page() -> str:
     """Return the page about conversions in releases that uv installed."""
     lines = [
         _ON_DEMAND,
-        row(("written by", "target", "verified", "refused", "source fails", "another dtype")),
+        row(("written by", "target", "verified", "not converted", "source fails", "another dtype")),
         row(("---", "---", "---:", "---:", "---:", "---:")),
     ]
     total: Counter[str] = Counter()
