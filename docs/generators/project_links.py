@@ -93,6 +93,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "README.md": partial(readme, "README.md"),
     "docs/index.md": partial(page_with_address, "docs/index.md"),
     "docs/how-to/ci.md": partial(page_with_address, "docs/how-to/ci.md"),
+    "docs/how-to/record.md": partial(page_with_address, "docs/how-to/record.md"),
     **{
         name: partial(page_with_address, name)
         for name in sorted(
