@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from policytool.model.exports import LayerExport
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.rules.base import AuditOptions, Finding, RuleInput
+    from policytool.rules.base import AuditOptions, Finding, Rule, RuleInput
 
 
 _EDITABLE: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
@@ -85,6 +85,27 @@ def _cause_detail(verdict: Verdict, cause: Cause) -> str:
     target.
     """
     return f"{verdict.loader} {cause.kind} {cause.class_name or ''} {' '.join(cause.keys)}".rstrip()
+
+
+def _cause_finding(
+    rule: Rule,
+    case: RuleInput,
+    cause: Cause,
+    text: str,
+    *,
+    detail: str,
+    remedy: Remedy | None = None,
+    advice: str | None = None,
+) -> Finding:
+    """Return a finding about a cause, at its first layer; the message names the others."""
+    return rule.finding(
+        f"{text}: {cause.reason}{_further_layers(cause)}",
+        path=cause.layers[0] if cause.layers else None,
+        address=_cause_address(case, cause),
+        detail=detail,
+        remedy=remedy,
+        advice=advice,
+    )
 
 
 def _cause_layers(cause: Cause) -> str:
@@ -178,11 +199,11 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
         causes = [cause for cause in verdict.causes if cause.kind not in _REPORTED_ELSEWHERE]
         remedy = _edit_remedy(case, verdict) if causes else None
         for cause in causes:
-            yield incompatible_with_target.finding(
-                f"fails to load in {release_name(verdict.loader)}: "
-                f"{cause.reason}{_further_layers(cause)}",
-                path=cause.layers[0] if cause.layers else None,
-                address=_cause_address(case, cause),
+            yield _cause_finding(
+                incompatible_with_target,
+                case,
+                cause,
+                f"fails to load in {release_name(verdict.loader)}",
                 detail=_cause_detail(verdict, cause),
                 remedy=remedy,
                 advice=None
@@ -266,11 +287,11 @@ def unknown_compatibility(case: RuleInput, options: AuditOptions) -> Iterator[Fi
             for doubt in verdict.doubts:
                 if doubt.kind is Obstacle.RESULTS or doubt.class_name in custom:
                     continue  # PT504 reports the first, and PT603 the second
-                yield unknown_compatibility.finding(
-                    f"compatibility with {release_name(verdict.loader)} is unknown: "
-                    f"{doubt.reason}{_further_layers(doubt)}",
-                    path=doubt.layers[0] if doubt.layers else None,
-                    address=_cause_address(case, doubt),
+                yield _cause_finding(
+                    unknown_compatibility,
+                    case,
+                    doubt,
+                    f"compatibility with {release_name(verdict.loader)} is unknown",
                     detail=_cause_detail(verdict, doubt),
                     advice=fixes.doubt_advice(
                         case,
@@ -381,11 +402,11 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     for verdict in _target_verdicts(case, options):
         for cause in verdict.doubts if verdict.reason is None else ():
             if cause.kind is Obstacle.RESULTS:
-                yield changed_activation.finding(
-                    f"results differ in {release_name(verdict.loader)}: "
-                    f"{cause.reason}{_further_layers(cause)}",
-                    path=cause.layers[0] if cause.layers else None,
-                    address=_cause_address(case, cause),
+                yield _cause_finding(
+                    changed_activation,
+                    case,
+                    cause,
+                    f"results differ in {release_name(verdict.loader)}",
                     detail=_cause_detail(verdict, cause),
                     advice=fixes.conversion_advice(
                         case, verdict.loader, "save the model as .keras, which keeps the axis"
@@ -501,10 +522,11 @@ def mismatched_variables(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     if not loader_by_cause and stored_variables.damage(every) is not None:
         loader_by_cause = _variable_causes(every)  # the targets fail for other reasons too
     for cause, loader in loader_by_cause.items():
-        yield mismatched_variables.finding(
-            f"fails to load in {release_name(loader)}: {cause.reason}{_further_layers(cause)}",
-            path=cause.layers[0] if cause.layers else None,
-            address=_cause_address(case, cause),
+        yield _cause_finding(
+            mismatched_variables,
+            case,
+            cause,
+            f"fails to load in {release_name(loader)}",
             detail=cause.reason,
             advice=cause.remedy,
         )
@@ -558,10 +580,11 @@ def tensorflow_js_fails(case: RuleInput, options: AuditOptions) -> Iterator[Find
     )
     is_layers_model = case.document.format == TFJS
     for cause in tfjs_objections.objections(case.loaded) if is_layers_model else (container,):
-        yield tensorflow_js_fails.finding(
-            f"fails to load in {release_name(TFJS)}: {cause.reason}{_further_layers(cause)}",
-            path=cause.layers[0] if cause.layers else None,
-            address=_cause_address(case, cause),
+        yield _cause_finding(
+            tensorflow_js_fails,
+            case,
+            cause,
+            f"fails to load in {release_name(TFJS)}",
             detail=f"{TFJS} {cause.kind} {cause.class_name or ''} {cause.reason}",
             advice=fixes.conversion_advice(case, TFJS, _TFJS_ADVICE),
         )
