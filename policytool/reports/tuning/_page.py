@@ -71,6 +71,7 @@ def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section
     points = tuning.curve
     if len(points) < _LEAST:
         return
+    has_sizes = _bytes_differ(points)
     visible_points = points if everything else _chosen_rows(tuning, points)
     yield table_section(
         _TITLE,
@@ -83,7 +84,7 @@ def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section
             Column(title="variables", minimum=9, priority=3),
             Column(title="result", minimum=6, priority=1),
         ),
-        [_row(tuning, point) for point in visible_points],
+        [_row(tuning, point, has_sizes=has_sizes) for point in visible_points],
         [
             "the best trial for each number of layers; above 100%, the objective is not met",
             *(
@@ -107,6 +108,7 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
     points = tuning.curve
     if len(points) < _LEAST:
         return
+    has_sizes = _bytes_differ(points)
     allowed = allowed_error(tuning.objective) if is_error_only(tuning.objective) else None
     value = "Largest error of an output" if allowed is not None else "Percent of the limit"
     yield Profile(
@@ -117,7 +119,7 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
             Point(
                 share=point.share,
                 value=_value(tuning, point, allowed),
-                text=_point_text(tuning, point),
+                text=_point_text(tuning, point, has_sizes=has_sizes),
                 is_missed=_is_missed(tuning, point),
                 is_chosen=is_chosen(tuning, point),
             )
@@ -128,15 +130,17 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
 
 def changes_chart(tuning: Tuning) -> Iterator[Profile]:
     """Yield the chart of the changes of predictions in rows that the search did not use."""
+    curve = tuning.curve
     points = [
         (point, point.promise)
-        for point in tuning.curve
+        for point in curve
         if point.promise is not None and point.promise.kind is not None
     ]
     if len(points) < _LEAST:
         return
     kind = points[0][1].kind
     assert kind is not None  # noqa: S101  # selected above
+    has_sizes = _bytes_differ(curve)
     allowed = largest_safe_change(kind, tuning.objective.max_change)
     yield Profile(
         title="Largest change of predictions on other rows by share of converted layers",
@@ -146,7 +150,7 @@ def changes_chart(tuning: Tuning) -> Iterator[Profile]:
             Point(
                 share=point.share,
                 value=math.inf if promised.spoiled or promised.most is None else promised.most,
-                text=_point_text(tuning, point),
+                text=_point_text(tuning, point, has_sizes=has_sizes),
                 is_missed=promised.answer is Answer.NOT_SAFE,
                 is_chosen=is_chosen(tuning, point),
             )
@@ -161,17 +165,17 @@ def _value(tuning: Tuning, point: CurvePoint, allowed: float | None) -> float:
     return math.inf if point.error is None else point.error
 
 
-def _point_text(tuning: Tuning, point: CurvePoint) -> str:
+def _point_text(tuning: Tuning, point: CurvePoint, *, has_sizes: bool) -> str:
     error = NOT_FINITE if point.error is None else figure(point.error)
     parts = [f"{_count(tuning, point)} layers ({share(point.share)}): largest error {error}"]
     if most := _most(point):
         parts.append(f"change on other rows {most}")
-    if _bytes_differ(tuning) and point.bytes:
+    if has_sizes and point.bytes:
         parts.append(f"variables {bytes_words(point.bytes)}")
     return "; ".join(parts)
 
 
-def _row(tuning: Tuning, point: CurvePoint) -> Row:
+def _row(tuning: Tuning, point: CurvePoint, *, has_sizes: bool) -> Row:
     is_missed = _is_missed(tuning, point)
     tone = Tone.BAD if is_missed else Tone.PLAIN
     error = NOT_FINITE if point.error is None else figure(point.error)
@@ -184,7 +188,7 @@ def _row(tuning: Tuning, point: CurvePoint) -> Row:
             Cell(text=error, tone=tone),
             Cell(text=limit_words(used, point.error), tone=tone),
             Cell(text=_most(point)),
-            Cell(text=bytes_words(point.bytes) if _bytes_differ(tuning) and point.bytes else ""),
+            Cell(text=bytes_words(point.bytes) if has_sizes and point.bytes else ""),
             Cell(text=chosen, tone=Tone.GOOD),
         ),
         is_missed=is_missed,
@@ -199,9 +203,9 @@ def _most(point: CurvePoint) -> str:
     return "" if promised.most is None else f"at most {figure(100 * promised.most)}%"
 
 
-def _bytes_differ(tuning: Tuning) -> bool:
+def _bytes_differ(points: Sequence[CurvePoint]) -> bool:
     """Return whether the size depends on the set, unlike under mixed policies."""
-    return len({point.bytes for point in tuning.curve}) > 1
+    return len({point.bytes for point in points}) > 1
 
 
 def _is_missed(tuning: Tuning, point: CurvePoint) -> bool:
