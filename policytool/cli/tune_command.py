@@ -65,9 +65,8 @@ def command(arguments: TuneArguments, terminal: ReportArguments, *, model: str |
 
     Each trial runs the model with a different set of layers in float32. The search uses one half of
     the rows. On the other half, the rule of check decides how many predictions change: exit 5 if
-    the rows are too few, or synthetic. Layers that migrate keeps in float32 by
-    default are converted if the objective allows it. Ctrl-C ends the search and writes the best set
-    so far.
+    the rows are too few, or synthetic. Layers that migrate keeps in float32 by default are
+    converted if the objective allows it. Ctrl-C ends the search and writes the best set so far.
 
     TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the
     model is on an allow-list.

@@ -39,9 +39,8 @@ def with_effective_policies(
 ) -> tuple[Layer, ...]:
     """Return the layers of a preset with the policies that they have after it is loaded."""
     is_kept = TASK in document.parts and any(layer.quantization for layer in layers)
-    in_entries: set[int] = (
-        set()
-    )  # a layer with a config may pass its policy on, as its code decides
+    # a layer with a config may pass its policy on, as its code decides
+    in_entries: set[int] = set()
     effective: list[Layer] = []
     for index, (layer, site) in enumerate(zip(layers, sites, strict=True)):
         policy = layer.policy or GLOBAL_SOURCE

@@ -65,8 +65,8 @@ def _pattern(path: str, classes: Mapping[str, str | None]) -> str:
     Return the pattern of a layer for a policy map, which Keras 3 compares with the path of the
     layer when it is created.
 
-    A functional model does not stand in the paths of its layers, because they are created before
-    it. A Sequential does; the models around it only if it is built with them. Patterns are
+    The path of a layer does not contain a functional model, because the layer is created before it.
+    It contains a Sequential, and the models around it only if it is built with them. Patterns are
     anchored, because Keras 3.6 and earlier search them anywhere in the path.
     """
     names = path.split("/")
