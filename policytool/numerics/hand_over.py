@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Plan
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Verdict
 
 _NAME: Final = "model"
 """The name of a copy without its suffix, so that TensorFlow gets no name from the user."""
@@ -273,13 +274,14 @@ class HandOver(ExitStack):
             path=target, document=Document(path=display_path, format="tflite"), loaded=None
         )
 
-    def adopt(self, path: Path, display_path: str) -> PrivateCopy:
+    def adopt(self, path: Path, display_path: str, loaders: tuple[Verdict, ...]) -> PrivateCopy:
         """
         Return a model that policytool has just written below :meth:`folder` as a copy.
 
+        :param loaders: the verdicts of the plan on the result
         :raises ModelFileError: if it cannot be run, or needs trust.
         """
-        return self._check_copy(path, display_path)
+        return self._check_copy(path, display_path, known_loaders=loaders)
 
     def copy_weights(self, path: Path) -> PrivateCopy:
         """
@@ -317,7 +319,13 @@ class HandOver(ExitStack):
         return self._taken[key]
 
     def _check_copy(
-        self, copied: Path, display_path: str, *, is_model: bool = True, compiles: bool = False
+        self,
+        copied: Path,
+        display_path: str,
+        *,
+        is_model: bool = True,
+        compiles: bool = False,
+        known_loaders: tuple[Verdict, ...] | None = None,
     ) -> PrivateCopy:
         """
         Read and check a copied file, and remove its links.
@@ -327,16 +335,25 @@ class HandOver(ExitStack):
         """
         with steps.budget(display_path):
             document = format_detection.document(copied, display_path)
-            loaded = self.check(document, is_model=is_model, compiles=compiles)
+            loaded = self.check(
+                document, is_model=is_model, compiles=compiles, known_loaders=known_loaders
+            )
         _remove_links(copied)
         return PrivateCopy(path=copied, document=document, loaded=loaded)
 
     def check(
-        self, document: Document, *, is_model: bool = True, compiles: bool = False
+        self,
+        document: Document,
+        *,
+        is_model: bool = True,
+        compiles: bool = False,
+        known_loaders: tuple[Verdict, ...] | None = None,
     ) -> LoadedModel | None:
         """
         Return the model in a document that may run; None for a graph without a config, and for
         weights without a model.
+
+        :param known_loaders: the verdicts on the document, if they are known
 
         :raises ModelFileError: if it cannot be run, or needs trust.
         """
@@ -344,7 +361,7 @@ class HandOver(ExitStack):
             raise ModelFileError(document.path, "not-runnable", reason)
         format_detection.refuse_ambiguity(document)
         has_config = is_model and document.config_part is not None
-        loaded = reading.load_model(document) if has_config else None
+        loaded = reading.load_model(document, known_loaders) if has_config else None
         if self._trust:
             return loaded
         message = untrusted_code.refusal(

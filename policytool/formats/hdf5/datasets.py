@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from posixpath import commonprefix
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -80,19 +81,36 @@ def object_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | h5d.Datas
     Return the group or dataset at a path of hard links; None if it does not exist, or if the path
     exceeds the depth limit of models.
     """
-    item: object = root
-    if len(path) > limits.H5_DEPTH.value + 1:
-        return None
-    for step in path:
-        name = step.encode("utf-8", "surrogateescape")
-        if (
-            not isinstance(item, h5g.GroupID)
-            or not item.links.exists(name)
-            or item.links.get_info(name).type != h5l.TYPE_HARD
-        ):
+    return HardLinks(root).object_at(path)
+
+
+class HardLinks:
+    """
+    The objects at paths of hard links. The groups of the latest path stay open, because the
+    variables of a layer are read one after the other.
+    """
+
+    def __init__(self, root: h5g.GroupID) -> None:
+        self._open: list[tuple[str, h5g.GroupID]] = [("", root)]
+
+    def object_at(self, path: Sequence[str]) -> h5g.GroupID | h5d.DatasetID | None:
+        """Return the object at a path, as the function :func:`object_at`."""
+        if len(path) > limits.H5_DEPTH.value + 1:
             return None
-        item = h5o.open(item, name)
-    return item if isinstance(item, h5g.GroupID | h5d.DatasetID) else None
+        depth = len(commonprefix([list(path), [step for step, _ in self._open[1:]]]))
+        del self._open[depth + 1 :]
+        item: object = self._open[-1][1]
+        for step in path[depth:]:
+            name = step.encode("utf-8", "surrogateescape")
+            if not isinstance(item, h5g.GroupID):
+                return None
+            links = item.links
+            if not links.exists(name) or links.get_info(name).type != h5l.TYPE_HARD:
+                return None
+            item = h5o.open(item, name)
+            if isinstance(item, h5g.GroupID):
+                self._open.append((step, item))
+        return item if isinstance(item, h5g.GroupID | h5d.DatasetID) else None
 
 
 def dataset_at(root: h5g.GroupID, path: Sequence[str]) -> h5d.DatasetID | None:
@@ -126,14 +144,17 @@ of chunks.
 _READ: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.OPAQUE, h5t.ENUM, h5t.COMPOUND, h5t.STRING})
 
 
-def dataset_blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> Iterator[Array]:
+def dataset_blocks(
+    files: Iterable[HardLinks], path: tuple[str, ...], tensor: Tensor
+) -> Iterator[Array]:
     """
-    Yield the values of the dataset at ``path``.
+    Yield the values of the dataset at ``path`` in the first file that contains it.
 
     :raises ValuesError: if the dataset does not exist, or its values cannot be read.
     """
     try:
-        dataset = dataset_at(root, path)
+        items = (links.object_at(path) for links in files)
+        dataset = next((item for item in items if isinstance(item, h5d.DatasetID)), None)
         if dataset is None:
             raise ValuesError("the file contains no values for this variable")
         _check(dataset)
@@ -141,18 +162,6 @@ def dataset_blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> 
             yield read_slab(dataset, slab, tensor.dtype).reshape(-1)
     except _hdf5.DAMAGE as error:
         raise DamagedValuesError(f"its values cannot be read ({_hdf5.reason(error)})") from error
-
-
-def has_dataset(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
-    """
-    Return whether a dataset exists at a path of hard links.
-
-    :raises ValuesError: if a group on the path is damaged.
-    """
-    try:
-        return dataset_at(root, path) is not None
-    except _hdf5.DAMAGE as error:
-        raise ValuesError(f"its values cannot be found ({_hdf5.reason(error)})") from error
 
 
 def names_at(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[str, ...]:
@@ -276,7 +285,7 @@ def read_as(
 def spaces(dataset: h5d.DatasetID, slab: Slab) -> tuple[Any, Any]:
     """Return the data spaces of a slab in memory and in the file."""
     start, shape = slab
-    if not shape:
+    if shape == dataset.shape:
         return h5s.ALL, h5s.ALL
     space = dataset.get_space()
     space.select_hyperslab(start, shape)
@@ -354,6 +363,7 @@ class Hdf5Values:
 
     def __init__(self, file: h5py.File, document: Document) -> None:
         self._root = file.id
+        self._links = HardLinks(file.id)
         self._prefix = (WEIGHTS,) if document.format == "h5" else ()
         self._state = frozenset(document.state)
         self._orders: dict[tuple[str, ...], dict[str, int]] = {}
@@ -361,7 +371,7 @@ class Hdf5Values:
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
         return dataset_blocks(
-            self._root,
+            (self._links,),
             tensor.path if tensor in self._state else (*self._prefix, *tensor.path),
             tensor,
         )
@@ -392,14 +402,11 @@ class KerasValues:
     """The values of a model's weights files in Keras 3's layout."""
 
     def __init__(self, files: Sequence[h5py.File]) -> None:
-        self._roots = [file.id for file in files]
+        self._files = [HardLinks(file.id) for file in files]
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """Yield a tensor's values; see :class:`policytool.formats.document.Values`."""
-        root = next((root for root in self._roots if has_dataset(root, tensor.path)), None)
-        if root is None:
-            raise ValuesError("the file contains no values for this variable")
-        yield from dataset_blocks(root, tensor.path, tensor)
+        return dataset_blocks(self._files, tensor.path, tensor)
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors by path, in which numbers give the order of the layer's variables."""

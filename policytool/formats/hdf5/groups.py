@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from posixpath import commonprefix
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import h5py
@@ -57,8 +58,9 @@ def describe(root: h5py.Group, attributes: Attributes) -> None:
 
     :raises WriteError: for a name that HDF5 cannot store.
     """
+    groups = Groups(root)
     for path, values in attributes:
-        group = require_group(root, path)
+        group = groups.require(path)
         for name, value in values.items():
             if isinstance(value, bytes):
                 # of variable length, which is stored outside the object header of at most 64 KiB
@@ -115,11 +117,20 @@ def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> No
         group.attrs[attribute if len(pieces) == 1 else f"{attribute}{number}"] = piece
 
 
-def require_group(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
-    """Return the group at a path, and create it if it does not exist."""
-    for step in flat(path):
-        root = root.require_group(step)
-    return root
+class Groups:
+    """The groups of a new file. Those of the latest path stay open, because most paths share it."""
+
+    def __init__(self, root: h5py.Group) -> None:
+        self._open: list[tuple[str, h5py.Group]] = [("", root)]
+
+    def require(self, path: Sequence[str]) -> h5py.Group:
+        """Return the group at a path, and create it if it does not exist."""
+        steps = flat(path)
+        depth = len(commonprefix([list(steps), [step for step, _ in self._open[1:]]]))
+        del self._open[depth + 1 :]
+        for step in steps[depth:]:
+            self._open.append((step, self._open[-1][1].require_group(step)))
+        return self._open[-1][1]
 
 
 def write_variables(
@@ -139,15 +150,16 @@ def write_variables(
     with storage.drafting(draft, "w") as opened:
         root = opened.file["/"]
         describe(root, attributes)
+        groups = Groups(root)
         return {
             placement.path: counts
             for prefix, placement in placements
-            if (counts := variable(opened, root[prefix], placement, values)) is not None
+            if (counts := _variable(opened, groups, prefix, placement, values)) is not None
         }
 
 
-def variable(
-    opened: OpenHdf5, root: h5py.Group, placement: Placement, values: Values | None
+def _variable(
+    opened: OpenHdf5, groups: Groups, prefix: str, placement: Placement, values: Values | None
 ) -> Counts | None:
     """
     Create the dataset of a variable; return the effects of casts on its values, or None without
@@ -156,9 +168,9 @@ def variable(
     :raises WriteError: for values that cannot be written.
     :raises OSError: if the operating system fails, for example because the disk is full.
     """
-    *above, name = flat(placement.path)
+    *above, name = flat((prefix, *placement.path))
     kind = OPAQUE.get(placement.dtype)
-    dataset = require_group(root, above).create_dataset(
+    dataset = groups.require(above).create_dataset(
         name, shape=placement.shape, dtype=kind or _values.dtype_of(placement)
     )
     if kind:
