@@ -220,7 +220,8 @@ def _measure(
     if crashed_item := crash_guard.split():
         raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
     crash_guard.set_next_file(model.display_path, LOST)
-    first = check_sides.read_source(model, hand_over)
+    policies = (None,) if other is not None else (FLOAT32, options.candidate.to)
+    first = check_sides.read_source(model, hand_over, policies)
     crash_guard.set_next_file((other or model).display_path, LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
     fit_release(tools, second, first)
