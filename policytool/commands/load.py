@@ -177,17 +177,19 @@ def _custom_objects(
     """
     Return the custom objects with the names that the file uses, which may include a package.
 
-    :raises ModelFileError: if an object that the file needs is neither among them nor registered,
-        so that Keras would look it up in modules that are not trusted.
+    :raises ModelFileError: if an object that the file needs is neither among them nor, except for
+        presets, registered, so that Keras would look it up in modules that are not trusted.
     """
     names = {
         name: custom_objects.get(name, custom_objects.get(name.rpartition(">")[2]))
         for name in untrusted_code.needed_names(loaded)
     }
+    # for a preset, users import KerasHub, which also registers classes that open files
+    is_preset = loaded.document.format == keras_hub.FORMAT.document_format
     missing = [
         name
         for name, value in names.items()
-        if value is None and keras.module.utils.get_registered_object(name) is None
+        if value is None and (is_preset or keras.module.utils.get_registered_object(name) is None)
     ]
     if missing and not trust:
         raise ModelFileError(

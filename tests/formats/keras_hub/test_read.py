@@ -7,13 +7,18 @@ import re
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import policytool
+from policytool.commands import load
+from policytool.commands.load import InstalledKeras
 from policytool.formats.keras_hub import LEFT_OVER, MISSING
 from policytool.model import presets
+from policytool.numerics import workers
+from policytool.numerics.hand_over import HandOver
 from policytool.releases.policy import GLOBAL_SOURCE
 from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
@@ -32,6 +37,9 @@ from tests.helpers.presets import (
     write_weights,
 )
 from tests.helpers.sampling import sampled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GROUPS: Final = decoder_groups(2, 16)
 BLOCK: Final = "llama/transformer_layer_1"
@@ -202,19 +210,133 @@ def test_layers_of_a_task_have_no_stored_policy(preset: Path) -> None:
     assert not policytool.diff(preset, shutil.copytree(preset, "copy")).differs
 
 
-@pytest.mark.parametrize("command", ["check", "load", "convert"])
-def test_what_only_keras_hub_does_ends_in_a_sentence(preset: Path, command: str) -> None:
-    if command == "load":
-        with pytest.raises(policytool.Error, match=r"from_preset|needs Keras"):
-            policytool.load(preset)
-        return
-    options = {
-        "check": ("check", str(preset), "--to", "float16"),
-        "convert": ("migrate", str(preset), "--target", "keras3", "-o", "out.keras"),
-    }
-    ended = run(*options[command])
+def test_only_keras_hub_has_the_layers_of_a_conversion(preset: Path) -> None:
+    ended = run("migrate", str(preset), "--target", "keras3", "-o", "out.keras")
     assert ended.code == 3
     assert "a KerasHub preset, which " in ended.err
+
+
+def set_config(preset: Path, **changes: Any) -> None:
+    """Change the object of the backbone in the config of a preset."""
+    path = preset / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) | changes
+    path.write_text(json.dumps(config), encoding="utf-8")
+
+
+def run_codes(preset: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the codes of the errors of ``check`` and ``load``, which are one sentence each."""
+    ended = run("check", str(preset), "--to", "float16", "--python", "none")
+    assert (ended.code, ended.err.count("\n")) == (3, 1)
+    # KerasHub may be imported already, with all of its classes
+    keras = SimpleNamespace(utils=SimpleNamespace(get_registered_object=str))
+    installed = InstalledKeras(module=keras, release="keras3.15")
+    monkeypatch.setattr(load, "installed_keras", lambda: installed)
+    with pytest.raises(policytool.Error) as error:
+        policytool.load(preset)
+    (code,) = re.findall(r"\[([a-z0-9-]+)\]$", ended.err.strip())
+    return {code, error.value.code} - {"no-python"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"module": "os", "class_name": "system", "registered_name": None}, "runs-code"),
+        ({"module": "evil.models"}, "runs-code"),
+        ({"module": "keras_hub_evil.models"}, "runs-code"),
+        ({"registered_name": "keras_hub>BytePairTokenizer"}, "runs-code"),
+        ({"registered_name": None}, "runs-code"),
+        ({"class_name": "BytePairTokenizer"}, "runs-code"),
+        ({"config": {"vision": {"module": "evil", "class_name": "A", "config": {}}}}, "runs-code"),
+        ({"config": {"activation": "evil"}}, "runs-code"),
+    ],
+    ids=lambda value: json.dumps(value)[:40],
+)
+def test_preset_with_other_code_does_not_run(
+    preset: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], code: str
+) -> None:
+    """Keras looks up the registered name first, so it has to be that of a reviewed class."""
+    set_config(preset, **changes)
+    assert run_codes(preset, monkeypatch) == {code}
+
+
+def split(preset: Path) -> Path:
+    """Split the weights of a preset into two shards, and return the preset."""
+    split_weights(preset, GROUPS, 2)
+    return preset
+
+
+def link_out(path: Path) -> None:
+    """Replace a file by a link out of its directory."""
+    path.symlink_to(path.rename(path.parent.with_name("moved")))
+
+
+def duplicate_shard(preset: Path) -> None:
+    """Store and list the variables of the first shard twice."""
+    mapped = split_weights(preset, GROUPS, 2)
+    first, last = sorted(set(mapped.values()))
+    shutil.copy(preset / first, preset / last)
+    write_index(preset, {group: [first, last] for group in mapped})
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda preset: link_out(preset / "config.json"), "escaping-link"),
+        (lambda preset: link_out(preset / WEIGHTS), "escaping-link"),
+        (lambda preset: link_out(split(preset) / INDEX), "escaping-link"),
+        (lambda preset: link_out(split(preset) / "model_00001.weights.h5"), "escaping-link"),
+        (lambda preset: (split(preset) / "model_00001.weights.h5").unlink(), "shard-missing"),
+        (lambda preset: write_index(split(preset), {"/a": "../b.weights.h5"}), "escaping-link"),
+        (
+            lambda preset: write_index(
+                split(preset), {f"/{n}": f"model_{n:05}.weights.h5" for n in range(10_001)}
+            ),
+            "h5-limit",
+        ),
+        (duplicate_shard, "shard-duplicate"),
+        (lambda preset: (preset / WEIGHTS).unlink(), "not-runnable"),
+    ],
+    ids=["config", "weights", "index", "shard", "missing", "outside", "bomb", "duplicate", "none"],
+)
+def test_damaged_preset_does_not_run(
+    preset: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object], code: str
+) -> None:
+    damage(preset)
+    assert run_codes(preset, monkeypatch) == {code}
+
+
+def test_only_the_backbone_is_copied_to_run(preset: Path) -> None:
+    """Not its tokenizer, and not the task, whose classes may be custom."""
+    add_task(preset)
+    (preset / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with HandOver() as hand_over:
+        copy = hand_over.take(preset, "preset")
+        assert [path.name for path in copy.files] == ["config.json", "metadata.json", WEIGHTS]
+
+
+@pytest.mark.parametrize("to", ["float32", "bfloat16"])
+def test_preset_that_is_larger_than_the_memory_does_not_run(
+    preset: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """The reference in float32, and the candidate."""
+    stored = policytool.inspect(preset).summary.bytes  # bfloat16
+    needed = stored * (4 if to == "float32" else 3)
+    monkeypatch.setattr(workers, "machine_memory", lambda: needed - 1)
+    ended = run("check", str(preset), "--to", to, "--python", "none")
+    assert (ended.code, ended.err.count("\n")) == (3, 1)
+    assert "GiB of memory for its weights" in ended.err
+    monkeypatch.setattr(workers, "machine_memory", lambda: needed)
+    assert "[no-python]" in run("check", str(preset), "--to", to, "--python", "none").err
+    monkeypatch.setattr(workers, "machine_memory", lambda: stored - 1)
+    assert "memory" in run_codes(preset, monkeypatch)
+
+
+def test_keras_hub_has_to_be_installed(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keras = SimpleNamespace(__name__="keras", utils=None, models=None)
+    installed = InstalledKeras(module=keras, release="keras3.15")
+    monkeypatch.setattr(load, "installed_keras", lambda: installed)
+    with pytest.raises(policytool.Error, match=r"policytool\[hub\]"):
+        policytool.load(preset)
 
 
 def test_files_that_are_not_read_are_named(preset: Path) -> None:
@@ -251,10 +373,7 @@ def test_index_that_names_another_shard_is_reported(preset: Path) -> None:
 
 def test_variable_in_two_shards_ends_in_a_sentence(preset: Path) -> None:
     """Keras counts the variable twice, and fails to load the layer."""
-    mapped = split_weights(preset, GROUPS, 2)
-    first, last = sorted(set(mapped.values()))
-    shutil.copy(preset / first, preset / last)
-    write_index(preset, {group: [first, last] for group in mapped})
+    duplicate_shard(preset)
     ended = run("inspect", str(preset))
     assert (ended.code, ended.err.count("\n")) == (3, 1)
     assert "[shard-duplicate]" in ended.err
@@ -272,8 +391,7 @@ def write_index(preset: Path, mapped: object) -> None:
 def test_links_out_of_a_preset_are_not_followed(preset: Path, name: str, code: str) -> None:
     if name == INDEX:
         split_weights(preset, GROUPS, 2)
-    moved = (preset / name).rename(preset.with_name("moved"))
-    (preset / name).symlink_to(moved)
+    link_out(preset / name)
     ended = run("inspect", str(preset))
     assert (ended.code, ended.err.count("\n")) == (3, 1)
     assert f"[{code}]" in ended.err
