@@ -39,35 +39,45 @@ def with_effective_policies(
 ) -> tuple[Layer, ...]:
     """Return the layers of a preset with the policies that they have after it is loaded."""
     is_kept = TASK in document.parts and any(layer.quantization for layer in layers)
-    # a layer with a config may pass its policy on, as its code decides
-    in_entries: set[int] = set()
+    in_entries = _below_entries(sites)
     effective: list[Layer] = []
     for index, (layer, site) in enumerate(zip(layers, sites, strict=True)):
         policy = layer.policy or GLOBAL_SOURCE
         is_entry = site.parent is not None and site.entry is not None
-        if is_entry or site.parent in in_entries:
-            in_entries.add(index)
         if not (is_kept or is_entry or policy == GLOBAL_SOURCE):
             policy = f"{policy} or {GLOBAL_SOURCE}" if index in in_entries else GLOBAL_SOURCE
         effective.append(replace(layer, effective_policy=policy))
     return tuple(effective)
 
 
+def _below_entries(sites: Sequence[Site]) -> set[int]:
+    """
+    Return the layers that have a config other than that of the backbone, or are in such a layer,
+    which may pass its policy on, as its code decides.
+    """
+    indices: set[int] = set()
+    for index, site in enumerate(sites):
+        if site.parent is not None and (site.entry is not None or site.parent in indices):
+            indices.add(index)
+    return indices
+
+
 def about_loading(
     document: Document, layers: Sequence[Layer], sites: Sequence[Site]
 ) -> Iterator[Observation]:
     """Yield an observation about the policies of a loaded preset."""
-    quantized = sum(layer.quantization is not None for layer in layers)
-    task = TASK in document.parts
+    quantized = {index for index, layer in enumerate(layers) if layer.quantization is not None}
     if quantized:
-        counted = "1 quantized layer" if quantized == 1 else f"{quantized} quantized layers"
-        kept = "the task keeps it; " if task else ""
-        yield Observation(
-            code=QUANTIZED,
-            message=f"{_SINCE} replace the policy map by the global policy if they load only the "
-            f"backbone, which then fails at the {counted}; {kept}the backbone loads if the "
-            "stored map is passed to from_preset as dtype",
-        )
+        # the maps of other configs, such as those of the encoders of SigLIP, are kept
+        if lost := len(quantized - _below_entries(sites)):
+            counted = "1 quantized layer" if lost == 1 else f"{lost} quantized layers"
+            kept = "the task keeps it; " if TASK in document.parts else ""
+            yield Observation(
+                code=QUANTIZED,
+                message=f"{_SINCE} replace the policy map by the global policy if they load only "
+                f"the backbone, which then fails at the {counted}; {kept}pass the stored map to "
+                "from_preset as dtype to keep it",
+            )
     elif layers[0].policy is not None:
         own = [
             layer.path

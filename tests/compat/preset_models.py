@@ -6,6 +6,7 @@ packages that policytool needs.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -18,9 +19,10 @@ sys.path.append(PACKAGES)
 import keras  # noqa: E402  # after the paths
 import keras_hub  # noqa: E402
 import numpy as np  # noqa: E402
-from writer import presets  # noqa: E402
 
 import policytool  # noqa: E402
+
+presets = importlib.import_module("writer.presets")
 
 PRESETS = (("Llama", "bfloat16"), ("Llama", "int8"), ("CLIP", "mixed_bfloat16"))
 

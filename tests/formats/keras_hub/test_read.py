@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from policytool.model import presets
 from policytool.numerics import workers
 from policytool.numerics.hand_over import HandOver
 from policytool.releases.policy import GLOBAL_SOURCE
+from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
 from tests.contracts.mutations import damaged
@@ -39,11 +41,18 @@ from tests.helpers.presets import (
 from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from policytool.model.model import Layer
 
 GROUPS: Final = decoder_groups(2, 16)
 BLOCK: Final = "llama/transformer_layer_1"
 QUERY: Final = "transformer_layer_1/self_attention/query"
+LOST: Final = frozenset({"DINOV2", "Mixtral"})
+"""
+Families whose quantized presets KerasHub 0.32 never loads: layers get other names, or lack
+variables.
+"""
 
 
 _HOME: Final = TemporaryDirectory()
@@ -231,7 +240,7 @@ def run_codes(preset: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     keras = SimpleNamespace(utils=SimpleNamespace(get_registered_object=str))
     installed = InstalledKeras(module=keras, release="keras3.15")
     monkeypatch.setattr(load, "installed_keras", lambda: installed)
-    with pytest.raises(policytool.Error) as error:
+    with pytest.raises(ModelFileError) as error:
         policytool.load(preset)
     (code,) = re.findall(r"\[([a-z0-9-]+)\]$", ended.err.strip())
     return {code, error.value.code} - {"no-python"}
@@ -476,23 +485,44 @@ def test_layers_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> N
         model = policytool.inspect(write_recorded(tmp_path / family, family, stored))
         layers = [layer for layer in model.layers if layer.variables]
         for used, loaded in policies[stored].get("quantized", policies[stored]["loaded"]).items():
-            assert len(loaded["layers"]) == len(layers)
-            for layer in layers:
-                known = (end for end in ends(layer.path) if end in loaded["layers"])
-                _, name, _, _, dtypes = loaded["layers"][next(known)]
-                case = family, layer.path, used
-                if layer.quantization is not None:
-                    assert name.partition("_")[0] == str(layer.policy).partition("_")[0], case
-                    assert "int8" in dtypes, case
-                    continue
-                effective = str(layer.effective_policy).replace(GLOBAL_SOURCE, used).split(" or ")
-                assert name in effective, case
-                assert len(effective) == 1 or family in {"CLIP", "SAM", "SigLIP"}, case
+            if isinstance(loaded, str):
+                assert family in LOST
+                continue
+            check_effective((family, used), layers, dict(loaded["layers"]))
         if "quantized" not in policies[stored]:
             continue
-        for error in policies[stored]["loaded"].values():
-            assert "could not be loaded" in error
-            assert observations(tmp_path / family, presets.QUANTIZED)
+        failures = [type(value) is str for value in policies[stored]["loaded"].values()]
+        assert (
+            all(failures)
+            if observations(tmp_path / family, presets.QUANTIZED)
+            else not any(failures)
+        ), family
+
+
+def check_effective(
+    case: tuple[str, str], layers: Sequence[Layer], loaded: dict[str, list[Any]]
+) -> None:
+    """
+    Check the policies of layers against those that KerasHub loaded. Layers that get another name
+    when they are loaded, such as the next number, are compared together.
+    """
+    family, used = case
+    assert len(loaded) == len(layers)
+    renamed: Counter[str] = Counter()
+    for layer in layers:
+        effective = str(layer.effective_policy).replace(GLOBAL_SOURCE, used).split(" or ")
+        path = next((end for end in ends(layer.path) if end in loaded), None)
+        if path is None:
+            renamed.update(effective)
+            continue
+        _, name, _, _, dtypes = loaded.pop(path)
+        if layer.quantization is not None:
+            assert name.partition("_")[0] == str(layer.policy).partition("_")[0], (case, path)
+            assert "int8" in dtypes, (case, path)
+            continue
+        assert name in effective, (case, path)
+        assert len(effective) == 1 or family in {"CLIP", "SAM", "SigLIP"}, (case, path)
+    assert renamed == Counter(name for _, name, *_ in loaded.values()), case
 
 
 def ends(path: str) -> list[str]:
