@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from policytool.formats import keras_hub
 from policytool.formats.document import Observation
 from policytool.formats.keras_archive import TASK
+from policytool.formats.keras_hub import TASK_GROUP
 from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.support.text.phrases import join_first
 
@@ -25,7 +26,11 @@ REPLACED: Final = "preset-policy"
 QUANTIZED: Final = "preset-quantized"
 """The code of an observation about a policy map that KerasHub replaces by the global policy."""
 
+TASK_FAILS: Final = "preset-task"
+"""The code of an observation about a task that does not load."""
+
 # get_backbone_kwargs and _resolve_dtype in keras_hub/src/utils/preset_utils.py of 0.22.1 to 0.32.0
+_QUANTIZED: Final = frozenset({"int8", "uint8"})
 _SINCE: Final = "KerasHub 0.22 and later"
 
 
@@ -65,7 +70,9 @@ def _below_entries(sites: Sequence[Site]) -> set[int]:
 def about_loading(
     document: Document, layers: Sequence[Layer], sites: Sequence[Site]
 ) -> Iterator[Observation]:
-    """Yield an observation about the policies of a loaded preset."""
+    """Yield observations about the policies of a loaded preset, and of its task."""
+    if TASK in document.parts:
+        yield from _about_task(layers, sites)
     quantized = {index for index, layer in enumerate(layers) if layer.quantization is not None}
     if quantized:
         # the maps of other configs, such as those of the encoders of SigLIP, are kept
@@ -90,6 +97,29 @@ def about_loading(
         yield Observation(
             code=REPLACED,
             message=replacement(layers[0].policy, kept),
+        )
+
+
+def _about_task(layers: Sequence[Layer], sites: Sequence[Site]) -> Iterator[Observation]:
+    """Yield observations about why the task of a preset does not load."""
+    if (layers[0].policy or "").startswith("mixed_"):
+        yield Observation(
+            code=TASK_FAILS,
+            message=f"KerasHub 0.32 fails to load the task, because the backbone was saved in "
+            f"{layers[0].policy}; pass dtype={layers[0].policy!r} to from_preset",
+        )
+    quantized = [
+        layer.path
+        for layer, site in zip(layers, sites, strict=True)
+        if (site.stored or ())[:1] == (TASK_GROUP,)
+        and layer.quantization is None
+        and any(variable.dtype in _QUANTIZED for variable in layer.variables)
+    ]
+    if quantized:
+        yield Observation(
+            code=TASK_FAILS,
+            message=f"KerasHub 0.32 fails to load the task, because {join_first(quantized)} stores "
+            "quantized weights, but no file has its policy; quantize only the backbone",
         )
 
 

@@ -56,11 +56,13 @@ def test_loaded_backbones_are_those_of_from_preset(folder: Path) -> None:
 def test_backbones_are_compared_with_float32(
     folder: Path, preset: str, to: str | None, policy: str
 ) -> None:
+    (folder / preset / "task.json").write_text("not read", encoding="utf-8")
     options = ("--to", to) if to is not None else ()
     ended = run("check", folder / preset, *options, "--python", str(HUB), "--format", "json")
     assert ended.code == 5, ended.err  # without data
     check = ended.json["check"]
     assert policy in check["candidate"]["policies"]
+    assert "backbone" in {note["code"] for note in check["notes"]}
     (result,) = check["runs"]
     assert len(result["calls"]) > check["candidate"]["policies"][policy]
     assert result["missing"] == result["unmatched"] == []

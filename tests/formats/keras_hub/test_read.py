@@ -29,6 +29,7 @@ from tests.helpers.presets import (
     INDEX,
     WEIGHTS,
     Groups,
+    add_task,
     backbone,
     decoder_groups,
     policy,
@@ -36,7 +37,6 @@ from tests.helpers.presets import (
     split_weights,
     write_preset,
     write_recorded,
-    write_weights,
 )
 from tests.helpers.sampling import sampled
 
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 GROUPS: Final = decoder_groups(2, 16)
 BLOCK: Final = "llama/transformer_layer_1"
 QUERY: Final = "transformer_layer_1/self_attention/query"
+LOGITS: Final[Groups] = {"layers/dense": ["logits", [16, 3, "float32"]]}
+"""The layer of a task."""
+
 LOST: Final = frozenset({"DINOV2", "Mixtral"})
 """
 Families whose quantized presets KerasHub 0.32 never loads: layers get other names, or lack
@@ -104,21 +107,6 @@ def _preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_preset(tmp_path / "preset", backbone(policy("bfloat16")), GROUPS)
 
 
-def add_task(preset: Path) -> dict[str, Any]:
-    """Add a task with a layer to a preset, and return its config."""
-    config = json.loads((preset / "config.json").read_text(encoding="utf-8"))
-    task = {
-        "module": "keras_hub.src.models.llama.llama_causal_lm",
-        "class_name": "LlamaCausalLM",
-        "config": {"backbone": config, "preprocessor": None, "name": "llama_causal_lm"},
-        "registered_name": "keras_hub>LlamaCausalLM",
-    }
-    (preset / "task.json").write_text(json.dumps(task), encoding="utf-8")
-    groups: Groups = {"": ["llama_causal_lm"], "layers/dense": ["logits", [16, 3, "float32"]]}
-    write_weights(preset / "task.weights.h5", groups)
-    return task
-
-
 def observations(preset: Path, code: str) -> list[str]:
     """Return the messages of the observations with a code."""
     return [item.message for item in policytool.inspect(preset).observations if item.code == code]
@@ -149,7 +137,7 @@ def test_policy_map_applies_to_the_paths_of_layers(tmp_path: Path) -> None:
     assert "1 quantized layer;" in observations(preset, presets.QUANTIZED)[0]
     found = {finding.rule: finding.severity for finding in policytool.audit(preset).findings}
     assert found["PT410"] == "warning"
-    add_task(preset)
+    add_task(preset, LOGITS)
     found = {finding.rule: finding.severity for finding in policytool.audit(preset).findings}
     assert found["PT410"] == "note"
 
@@ -176,8 +164,8 @@ def test_effective_policies_are_those_after_loading(tmp_path: Path) -> None:
     quantized = write_preset(tmp_path / "quantized", backbone(policy_map(QUERY)), GROUPS)
     plain = write_preset(tmp_path / "plain", backbone(policy("bfloat16")), GROUPS)
     without_task = policytool.inspect(quantized).layers
-    add_task(quantized)
-    add_task(plain)
+    add_task(quantized, LOGITS)
+    add_task(plain, LOGITS)
     assert {layer.effective_policy for layer in without_task} == {GLOBAL_SOURCE}
     for layer in policytool.inspect(quantized).layers:
         assert layer.effective_policy == (layer.policy or GLOBAL_SOURCE)
@@ -193,7 +181,7 @@ def test_shards_give_the_layers_of_one_file(preset: Path) -> None:
 
 
 def test_migration_changes_both_configs_and_no_weights(preset: Path) -> None:
-    add_task(preset)
+    add_task(preset, LOGITS)
     ended = run("migrate", str(preset), "--to", "mixed_bfloat16", "-o", "out")
     assert ended.code == 0, ended.err
     out = preset.with_name("out")
@@ -213,7 +201,7 @@ def test_migration_changes_both_configs_and_no_weights(preset: Path) -> None:
 
 
 def test_layers_of_a_task_have_no_stored_policy(preset: Path) -> None:
-    add_task(preset)
+    add_task(preset, LOGITS)
     (logits,) = (layer for layer in policytool.inspect(preset).layers if layer.name == "logits")
     assert (logits.path, logits.source) == ("llama/llama_causal_lm/logits", "global")
     assert not policytool.diff(preset, shutil.copytree(preset, "copy")).differs
@@ -316,7 +304,7 @@ def test_damaged_preset_does_not_run(
 
 def test_only_the_backbone_is_copied_to_run(preset: Path) -> None:
     """Not its tokenizer, and not the task, whose classes may be custom."""
-    add_task(preset)
+    add_task(preset, LOGITS)
     (preset / "tokenizer.json").write_text("{}", encoding="utf-8")
     with HandOver() as hand_over:
         copy = hand_over.take(preset, "preset")
@@ -469,7 +457,7 @@ def test_invalid_index_ends_in_a_sentence(preset: Path, mapped: object, code: st
 
 
 def test_part_of_a_preset_stands_for_it(preset: Path) -> None:
-    add_task(preset)
+    add_task(preset, LOGITS)
     for name in ("config.json", "task.json", WEIGHTS):
         assert policytool.inspect(preset / name).format == "keras-hub"
     listed = json.loads(run("inspect", ".", "--format", "json").out)["models"]
@@ -497,6 +485,21 @@ def test_layers_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> N
             if observations(tmp_path / family, presets.QUANTIZED)
             else not any(failures)
         ), family
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16", "mixed_bfloat16", "int8", "int4"])
+def test_layers_of_tasks_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> None:
+    """A task fails to load if, and only if, PT412 reports it."""
+    tasks = ((family, item["task"][stored]) for family, item in record().items() if "task" in item)
+    for family, saved in sampled("tasks of presets", tasks, share=2):
+        preset = write_preset(tmp_path / family, saved["config"], saved["groups"])
+        add_task(preset, saved["task_groups"], saved["task"])
+        fails = bool(observations(preset, presets.TASK_FAILS))
+        layers = [layer for layer in policytool.inspect(preset).layers if layer.variables]
+        for used, loaded in saved["loaded"].items():
+            assert isinstance(loaded, str) is fails, family
+            if not fails:
+                check_effective((family, used), layers, dict(loaded["layers"]))
 
 
 def check_effective(
