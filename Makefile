@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 COMPAT := $(VENV)/compat
 # Contains Keras with JAX, and no TensorFlow.
 JAX := $(VENV)/jax
+# Contains KerasHub with TensorFlow.
+HUB := $(VENV)/hub
 # Contains Keras with torch, and no TensorFlow.
 TORCH := $(VENV)/torch
 # Contains an MLflow server.
@@ -111,12 +113,14 @@ golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutor
 test-compat: $(VENV)/.dev tests/tfjs/node_modules  ## Compare verdicts and conversions with the newest tf_keras, Keras and TensorFlow.js, for a sample of the modules and models of each commit
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	$(PYTHON) -m tests.compat.environment $(JAX) jax
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_JAX=$(JAX)/bin/python $(PYTEST) -m 'compat and sampled' tests/compat
+	$(PYTHON) -m tests.compat.environment $(HUB) hub
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_JAX=$(JAX)/bin/python POLICYTOOL_HUB=$(HUB)/bin/python $(PYTEST) -m 'compat and sampled' tests/compat
 
 test-compat-all: $(VENV)/.dev tests/tfjs/node_modules  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	$(PYTHON) -m tests.compat.environment $(JAX) jax
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_JAX=$(JAX)/bin/python POLICYTOOL_SAMPLE=all $(BIN)/python -m pytest -m compat tests/compat
+	$(PYTHON) -m tests.compat.environment $(HUB) hub
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_JAX=$(JAX)/bin/python POLICYTOOL_HUB=$(HUB)/bin/python POLICYTOOL_SAMPLE=all $(BIN)/python -m pytest -m compat tests/compat
 
 test-all:  ## Run make test, test-slow and test-compat-all with all cases instead of samples (hours); do this before a release
 	POLICYTOOL_SAMPLE=all $(MAKE) test
@@ -169,6 +173,7 @@ bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Ker
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
 	$(BIN)/python tests/bench/fleet_table.py --write docs/evidence/benchmarks.md
+	$(BIN)/python tests/bench/large_presets.py --write docs/evidence/benchmarks.md
 	$(BIN)/python docs/generators/generate.py
 
 fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones

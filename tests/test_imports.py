@@ -24,6 +24,7 @@ from tests.conftest import (
 )
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.presets import write_recorded
 from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
@@ -177,6 +178,30 @@ def test_migrate_of_an_architecture_imports_no_library_for_weights(tmp_path: Pat
     modules = imported("migrate", MIXED_JSON, "-o", tmp_path / "new.json")
     assert (tmp_path / "new.json").is_file()
     assert not among(modules, NEVER | {"h5py", "numpy", "ml_dtypes"})
+
+
+_OPENED: Final = """
+import sys
+sys.addaudithook(lambda event, values: event == "open" and print(values[0], file=sys.stderr))
+from policytool.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["h5", "keras", "custom", "preset"])
+def test_only_presets_read_the_classes_of_keras_hub(tmp_path: Path, name: str) -> None:
+    """A custom class of another module needs no list of KerasHub either."""
+    files = {**FILES, "custom": FIXTURES / "keras3.15/custom_unregistered.keras"}
+    file = files[name] if name in files else write_recorded(tmp_path, "Bert", "float32")
+    done = subprocess.run(
+        [sys.executable, "-c", _OPENED, "audit", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "pure_classes.json" in done.stderr
+    assert ("keras_hub_classes.json" in done.stderr) is (name == "preset")
 
 
 def test_completion_imports_nothing_heavy() -> None:

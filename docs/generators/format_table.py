@@ -76,6 +76,12 @@ def formats_page() -> str:
         ),
         "",
         (
+            "`check`, `tune` and `policytool.load` run only the backbone, with the policies in "
+            "`config.json`, as `from_preset` builds it with this `dtype`. They need KerasHub: "
+            "`pip install 'policytool[hub]'`."
+        ),
+        "",
+        (
             "No table of families is needed. The results were compared with the layers that "
             f"KerasHub 0.32.0 loads for {len(families)} families of backbones, which Keras 3.15.1 "
             f"saved in float32, bfloat16, mixed_bfloat16, int8 and int4: {', '.join(families)}."

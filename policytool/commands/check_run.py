@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from policytool.formats import keras_hub
+from policytool.formats.keras_archive import TASK
 from policytool.migration.planning.options import Options, Outputs
 from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
@@ -28,7 +30,7 @@ from policytool.support.files import opening
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from policytool.commands.check_options import CheckOptions
     from policytool.formats.discovery import Input
@@ -220,7 +222,8 @@ def _measure(
     if crashed_item := crash_guard.split():
         raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
     crash_guard.set_next_file(model.display_path, LOST)
-    first = check_sides.read_source(model, hand_over)
+    policies = (None,) if other is not None else (FLOAT32, options.candidate.to)
+    first = check_sides.read_source(model, hand_over, policies)
     crash_guard.set_next_file((other or model).display_path, LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
     fit_release(tools, second, first)
@@ -247,12 +250,25 @@ def _measure(
         check = _run((model, other or model), (sides[0], sides[1]), second, options, tools)
         check = replace(
             check,
+            notes=(*check.notes, *_task_notes(model, *([other] if other is not None else []))),
             is_same_model=check.is_same_model
             and other is None
             and not any(run.rewrite for run in check.runs)
             and _have_same_policies(*sides),
         )
         return MeasuredCheck(check=check, source=second, candidate=sides[1].loaded)
+
+
+def _task_notes(*inputs: Input) -> Iterator[CheckNote]:
+    """Yield a note for each preset with a task, of which only the backbone runs."""
+    for model in inputs:
+        path = model.local_path
+        if keras_hub.is_preset(path) and (path / TASK).exists():
+            message = (
+                f"only the backbone of {model.display_path} was run, without the layers that "
+                "its task adds"
+            )
+            yield CheckNote(code="backbone", message=message)
 
 
 def fit_release(tools: TensorFlowTools, *sources: CheckSource) -> None:

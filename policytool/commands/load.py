@@ -18,10 +18,11 @@ from msgspec import Struct
 from policytool.commands import migration_preview
 from policytool.commands.destinations import Destination
 from policytool.commands.migrate import MigrateRequest, Status, load_document, migrate_loaded
-from policytool.formats import WITHOUT_WEIGHTS, discovery, format_detection
+from policytool.formats import WITHOUT_WEIGHTS, discovery, format_detection, keras_hub
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model import untrusted_code
 from policytool.model.model import Outcome, verdict_of
+from policytool.numerics import workers
 from policytool.numerics.hand_over import NOT_RUN, HandOver
 from policytool.releases import releases
 from policytool.releases.releases import KERAS2, KERAS3
@@ -110,6 +111,9 @@ def _loadable_copy(
 ) -> PrivateCopy:
     """Return a private copy of the model, which is converted if this Keras does not load it."""
     path = local(source.path)
+    if document.format == keras_hub.FORMAT.document_format and weights is None:
+        workers.check_memory(document, (None,))
+        return hand_over.take(path, source.display_path)
     if weights is not None or document.format in NOT_RUN:
         migration_preview.check_migratable(document, converts=True)
         loaded = load_document(document, Path(weights) if weights is not None else None)
@@ -174,17 +178,19 @@ def _custom_objects(
     """
     Return the custom objects with the names that the file uses, which may include a package.
 
-    :raises ModelFileError: if an object that the file needs is neither among them nor registered,
-        so that Keras would look it up in modules that are not trusted.
+    :raises ModelFileError: if an object that the file needs is neither among them nor, except for
+        presets, registered, so that Keras would look it up in modules that are not trusted.
     """
     names = {
         name: custom_objects.get(name, custom_objects.get(name.rpartition(">")[2]))
         for name in untrusted_code.needed_names(loaded)
     }
+    # for a preset, users import KerasHub, which also registers classes that open files
+    is_preset = loaded.document.format == keras_hub.FORMAT.document_format
     missing = [
         name
         for name, value in names.items()
-        if value is None and keras.module.utils.get_registered_object(name) is None
+        if value is None and (is_preset or keras.module.utils.get_registered_object(name) is None)
     ]
     if missing and not trust:
         raise ModelFileError(
@@ -210,6 +216,8 @@ def _load_copy(
     models, options = keras.module.models, {"custom_objects": custom_objects}
     try:
         with _code_allowed(keras) if trust else nullcontext():
+            if copy.document.format == keras_hub.FORMAT.document_format:
+                return _load_preset(copy, keras, options)
             if copy.document.format in WITHOUT_WEIGHTS:
                 return models.model_from_json(json.dumps(copy.document.config), **options)
             return models.load_model(
@@ -218,12 +226,33 @@ def _load_copy(
                 compile=_compiles(copy.model, keras),
                 safe_mode=not trust,
             )
+    except MissingPackageError:
+        raise
     except Exception as error:  # the code of any class can raise anything
         raise ModelFileError(
             copy.document.path,
             "not-loadable",
             f"{releases.release_name(keras.release)} cannot load the model: {_first_line(error)}",
         ) from error
+
+
+def _load_preset(copy: PrivateCopy, keras: InstalledKeras, options: Mapping[str, Any]) -> Any:  # noqa: ANN401  # as above
+    """
+    Return the backbone of a preset with its stored policies, as ``from_preset`` returns it with the
+    stored ``dtype``.
+
+    :raises MissingPackageError: if KerasHub is not installed.
+    """
+    try:
+        importlib.import_module("keras_hub")  # registers its classes
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{copy.document.path} is a preset, for which policytool.load needs KerasHub; install "
+            f"it with: {workers.HUB_INSTALL}"
+        ) from error
+    backbone = keras.module.models.model_from_json(json.dumps(copy.document.config), **options)
+    backbone.load_weights(str(keras_hub.weights_path(copy.path)))
+    return backbone
 
 
 def _first_line(error: Exception) -> str:

@@ -104,6 +104,24 @@ def read(probe: Probe) -> Document:
     return replace(document, format=FORMAT.document_format, config_file=CONFIG)
 
 
+def backbone_paths(probe: Probe) -> Iterator[AnyPath]:
+    """
+    Yield the paths of the files from which KerasHub loads the backbone.
+
+    :raises ModelFileError: as for :func:`read`.
+    """
+    for name in (CONFIG, METADATA, *(() if _WEIGHTS in probe.names else (_INDEX,))):
+        if name in probe.names:
+            _check_inside(probe, name)
+            yield probe.path / name
+    yield from (path for path in _weights_paths(probe, []) if path.name != _TASK_WEIGHTS)
+
+
+def weights_path(folder: Path) -> Path:
+    """Return the weights file of a backbone: one file, or else the index of shards."""
+    return path if (path := folder / _WEIGHTS).exists() else folder / _INDEX
+
+
 def _check_inside(probe: Probe, name: str) -> None:
     """
     Check that a file is in the directory.

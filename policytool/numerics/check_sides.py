@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from policytool.formats import format_detection, keras_hub
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
 from policytool.migration.planning.training import model_policy
 from policytool.model import reading
 from policytool.model.optimizer_config import configuration
+from policytool.numerics.workers import check_memory
 from policytool.releases.policy import loss_scale_values
 from policytool.releases.releases import KERAS2
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from policytool.formats.discovery import Input
     from policytool.formats.document import Document
@@ -102,13 +104,20 @@ class PreparedSide(Struct, frozen=True, kw_only=True):
         return bool(self.job["how"] == GRAPH)
 
 
-def read_source(model_input: Input, hand_over: HandOver) -> CheckSource:
+def read_source(
+    model_input: Input, hand_over: HandOver, policies: Sequence[str | None] = (None,)
+) -> CheckSource:
     """
     Return a private copy of a file that TensorFlow may run.
 
-    :raises ModelFileError: if the file cannot be read or run, or needs trust.
+    :param policies: the policies under which it runs; None for those of the file
+    :raises ModelFileError: if the file cannot be read or run, or needs trust; for a KerasHub
+        preset, also if its weights need more memory than the machine has.
     """
     path, shown = model_input.local_path, model_input.display_path
+    if keras_hub.is_preset(path):
+        with steps.budget(shown):
+            check_memory(format_detection.document(path, shown), policies)
     return CheckSource(input=model_input, copy=hand_over.take(path, shown, converts=True))
 
 
@@ -187,6 +196,13 @@ def _prepare_side(
                 "how": "config",
                 "config": _without_compile_config(planned.document.config),
                 "weights": weights,
+            }
+        case keras_hub.FORMAT.document_format:
+            job |= {
+                "how": "preset",
+                "config": planned.document.config,
+                "path": source.copy,
+                "weights": keras_hub.weights_path(source.copy.path).name,
             }
         case _:
             hand_over, folder = scratch

@@ -9,6 +9,8 @@ file that different readers could read as different models is rejected.
 An Orbax checkpoint is converted to a private ``.keras`` file instead, as ``migrate`` converts it,
 because Keras silently restores only some of its variables.
 
+Of a KerasHub preset, only the files of the backbone are copied, and only the backbone runs.
+
 Only the files of the model are copied from a directory, and links among them are replaced by their
 content. An asset that is a link out of the model stays a link while policytool reads the copy, as
 in the original. The link is removed before TensorFlow loads the copy.
@@ -39,6 +41,7 @@ from policytool.formats import (
     hdf5,
     keras_archive,
     keras_directory,
+    keras_hub,
     orbax,
     other_models,
     sharded_weights,
@@ -87,12 +90,10 @@ NOT_RUN: Final = {
         f"cannot be run: Keras loads {NEEDS_PACKAGE}; convert it first with policytool migrate "
         "--target keras3 -o NAME.keras"
     ),
-    "keras-hub": (
-        "is a KerasHub preset, which only from_preset of KerasHub loads; load it with "
-        "keras_hub.models.Backbone.from_preset, and save the result with save('NAME.keras')"
-    ),
 }
 """Document formats that no library can run, with the reason."""
+
+_NO_WEIGHTS: Final = "is a KerasHub preset without weights, so its backbone cannot run"
 
 _JOIN: Final = (
     "is an Orbax checkpoint, of which Keras silently restores only some variables; join it with "
@@ -360,6 +361,8 @@ class HandOver(ExitStack):
         if is_model and (reason := NOT_RUN.get(document.format)):
             raise ModelFileError(document.path, "not-runnable", reason)
         format_detection.refuse_ambiguity(document)
+        if document.format == keras_hub.FORMAT.document_format and not document.tensors:
+            raise ModelFileError(document.path, "not-runnable", _NO_WEIGHTS)
         has_config = is_model and document.config_part is not None
         loaded = reading.load_model(document, known_loaders) if has_config else None
         if self._trust:
@@ -489,16 +492,14 @@ def _parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Par
     """
     Yield the files of a model.
 
-    :raises ModelFileError: if the shard map is invalid.
+    :raises ModelFileError: if the shard map is invalid, or if a part of a preset is a link out of
+        its directory.
     :raises OSError: if the directory cannot be read.
     """
     path, name = local(probe.path), Path(_copy_name(model_format))
     if model_format.is_directory:
-        walk = _Walk(path, model_format, follow=follow)
-        for entry in sorted(probe.names):
-            if walk.belongs(Path(entry)):
-                for part in walk.parts(Path(entry)):
-                    yield replace(part, name=name / part.name)
+        for part in _directory_parts(probe, model_format, follow=follow):
+            yield replace(part, name=name / part.name)
         return
     yield _Part(source=path, name=name)
     if model_format is checkpoint.FORMAT:
@@ -514,6 +515,18 @@ def _parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Par
     elif model_format is sharded_weights.FORMAT:
         for shard_path in sharded_weights.shards(probe, []):
             yield _Part(source=local(shard_path), name=Path(shard_path.name))
+
+
+def _directory_parts(probe: Probe, model_format: Format, *, follow: bool) -> Iterator[_Part]:
+    """Yield the files of a model that is a directory, with their names in it."""
+    if model_format is keras_hub.FORMAT:
+        for part_path in keras_hub.backbone_paths(probe):
+            yield _Part(source=local(part_path), name=Path(part_path.name))
+        return
+    walk = _Walk(local(probe.path), model_format, follow=follow)
+    for entry in sorted(probe.names):
+        if walk.belongs(Path(entry)):
+            yield from walk.parts(Path(entry))
 
 
 class _Walk:

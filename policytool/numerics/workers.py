@@ -32,17 +32,20 @@ from msgspec import Struct
 from policytool.numerics import environments
 from policytool.numerics.environments import AUTO
 from policytool.numerics.hand_over import encoded_job
+from policytool.releases.dtypes import is_float, itemsize
 from policytool.releases.releases import BACKENDS, KERAS2, family_of
 from policytool.support import limits
-from policytool.support.errors import WorkerError
+from policytool.support.errors import ModelFileError, WorkerError
 from policytool.support.files import opening
 from policytool.support.limits import TENSORFLOW_BYTES, TENSORFLOW_SECONDS
 from policytool.support.processes import interrupts
 from policytool.support.processes.pool import GRACE, Child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
+
+    from policytool.formats.document import Document
 
 
 GIBIBYTE: Final = 2**30
@@ -110,6 +113,34 @@ def machine_memory() -> int | None:
     return min(machine, int(cgroup_limit)) if cgroup_limit.isdigit() else machine
 
 
+def check_memory(document: Document, policies: Sequence[str | None]) -> None:
+    """
+    Check that the machine has the memory for the weights of a model, under each of some policies
+    at the same time; a policy that is None keeps the stored dtypes.
+
+    :raises ModelFileError: if it does not.
+    """
+    needed = sum(
+        math.prod(tensor.shape or ()) * itemsize(_variable_dtype(tensor.dtype, policy))
+        for policy in policies
+        for tensor in document.tensors or ()
+    )
+    machine = machine_memory()
+    if machine is not None and needed > machine:
+        raise ModelFileError(
+            document.path,
+            "memory",
+            f"needs {gibibytes_text(needed)} of memory for its weights, and this machine has "
+            f"{gibibytes_text(machine)}; inspect, audit and migrate do not load them",
+        )
+
+
+def _variable_dtype(stored: str, policy: str | None) -> str:
+    """Return the dtype of a variable under a policy; float variables follow it."""
+    own = "float32" if policy is not None and policy.startswith("mixed_") else policy
+    return own if own is not None and is_float(own) and is_float(stored) else stored
+
+
 def gibibytes_text(count: int) -> str:
     """Return a number of bytes in GiB, for messages."""
     return f"{count / GIBIBYTE:.1f} GiB"
@@ -119,6 +150,7 @@ RUNTIME: Final = Path(__file__).parents[1] / "runtime" / "__main__.py"
 
 TENSORFLOW: Final = "tensorflow"
 INSTALL: Final = "pip install 'policytool[check]'"
+HUB_INSTALL: Final = "pip install 'policytool[hub]'"
 _AUTOMATIC: Final = "use --python auto, which installs the release that fits the model"
 
 _KEPT: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SHELL", "TZ", "USER"})
@@ -164,6 +196,7 @@ _MISSING: Final = {
     "no-tensorflow": "has no TensorFlow",
     "no-tf-keras": "has TensorFlow, but not tf-keras",
     "no-keras": "has TensorFlow, but not Keras 3",
+    "no-keras-hub": "has no KerasHub, or one that cannot be imported",
 }
 
 AUTO_BACKEND: Final = "auto"
@@ -434,7 +467,10 @@ class Worker:
             return WorkerError(code, self._without_backend())
         if code in _MISSING:
             hint = (
-                f"install it with {INSTALL}, specify an interpreter that has TensorFlow: "
+                f"install it with {HUB_INSTALL}, or specify an interpreter that has KerasHub: "
+                f"{self._option}"
+                if code == "no-keras-hub"
+                else f"install it with {INSTALL}, specify an interpreter that has TensorFlow: "
                 f"{self._option}, or {_AUTOMATIC}"
             )
             return WorkerError(

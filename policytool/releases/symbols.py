@@ -284,6 +284,27 @@ def is_pure_class_of(module: str, name: str) -> bool:
     return name in data.read("pure_classes")["classes_by_module"].get(module, ())
 
 
+_HUB: Final = ("keras_hub", "keras_nlp")
+"""KerasHub, and its name before 0.17."""
+
+
+def is_pure_hub_class(module: str, name: str, registered_name: object) -> bool:
+    """
+    Return whether a class of KerasHub is in the reviewed list, and has the registered name by which
+    Keras looks it up before it reads the module.
+    """
+    return (
+        module.startswith(tuple(f"{package}." for package in _HUB))
+        and registered_name in {f"{package}>{name}" for package in _HUB}
+        and name in data.read("keras_hub_classes")["classes"]
+    )
+
+
+def is_hub_activation(name: str) -> bool:
+    """Return whether a class of KerasHub has an activation that Keras does not have."""
+    return name in data.read("keras_hub_classes")["activations"]
+
+
 def exclusion_reason(name: str) -> str | None:
     """
     Return the reason why a class that can be looked up is not in the reviewed list; None for all

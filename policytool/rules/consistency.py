@@ -448,3 +448,23 @@ def preset_files(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         keras_hub.MISSING,
         advice="save the preset to a new directory, or copy all its files again",
     )
+
+
+@rule(
+    id="PT412",
+    severity=Severity.WARNING,
+    example="a TextClassifier in mixed_bfloat16",
+)
+def preset_task_fails(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """
+    Task of a KerasHub preset does not load.
+
+    ``from_preset`` of a task reads the policy of the backbone in ``config.json``, and raises
+    ``ValueError: Invalid dtype`` for the mixed policies. Layers that the task adds to the backbone
+    have no policy in any file: if they were quantized with the task, their weights do not fit. The
+    backbone itself loads, and so does a new task, whose layers have new weights.
+
+    Sources: tasks that KerasHub 0.32 saved under three policies and quantized to int8 and int4
+    (fixtures/writer/presets.py).
+    """
+    yield from preset_task_fails.observation_findings(case, presets.TASK_FAILS)

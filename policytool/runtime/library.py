@@ -119,6 +119,8 @@ TENSORFLOW = "tensorflow"
 MASK = "_keras_mask"
 """The attribute in which Keras 2 and Keras 3 store the mask of a tensor."""
 
+HUB = "keras_hub"
+
 KERAS2 = "keras2"
 KERAS3 = "keras3"
 POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
@@ -381,6 +383,17 @@ class Library:
         if weights is not None:
             model.load_weights(weights)
         return model
+
+    def build_preset(self, config: Any, weights: str, *, trust: bool) -> Any:
+        """
+        Return the backbone of a KerasHub preset with the policies in its config, as
+        ``from_preset`` returns it with this ``dtype``.
+        """
+        try:
+            importlib.import_module(HUB)  # registers its classes
+        except ImportError as error:
+            raise Refused("no-keras-hub", str(error)) from error
+        return self.build(config, weights, trust=trust)
 
     def _load_hdf5(self, path: str) -> Any:
         """

@@ -1,7 +1,8 @@
 """
 Make a virtual environment with real libraries: ``python -m tests.compat.environment DIR`` for the
 compatibility tests and the benchmarks, and ``python -m tests.compat.environment DIR mlflow`` for
-the tests with an MLflow server, and ``jax`` for those without TensorFlow.
+the tests with an MLflow server, ``jax`` for those without TensorFlow, and ``hub`` for those with
+KerasHub.
 
 An environment whose marker matches its lock file and this Python is kept.
 """

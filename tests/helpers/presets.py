@@ -39,6 +39,22 @@ def write_preset(folder: Path, config: Mapping[str, Any], groups: Groups) -> Pat
     return folder
 
 
+def add_task(folder: Path, groups: Groups | None, task: Any = None) -> Path:
+    """Add a task with layers to a preset, and return its directory."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    task = task or {
+        "module": "keras_hub.src.models.llama.llama_causal_lm",
+        "class_name": "LlamaCausalLM",
+        "config": {"preprocessor": None, "name": "llama_causal_lm"},
+        "registered_name": "keras_hub>LlamaCausalLM",
+    }
+    task = {**task, "config": {"backbone": config, **task["config"]}}
+    (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
+    if groups is not None:
+        write_weights(folder / "task.weights.h5", {"": [task["config"]["name"]], **groups})
+    return folder
+
+
 def write_weights(path: Path, groups: Groups) -> None:
     """Write a weights file like Keras 3, without values."""
     with h5py.File(path, "w") as file:

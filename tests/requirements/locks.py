@@ -41,6 +41,8 @@ RELEASES: Final = {
     "tensorflow": ("tensorflow-cpu==2.21.0", "keras==3.15.1", "h5py==3.14.0", "tf-keras==2.21.0"),
     # The backend that `check` runs models on if there is no TensorFlow.
     "jax": ("jax==0.10.2", "keras==3.15.1", "h5py==3.16.0"),
+    # The only library that loads presets.
+    "hub": ("tensorflow-cpu==2.21.0", "keras==3.15.1", "h5py==3.14.0", "keras-hub==0.32.0"),
     # A server with its database, and artifacts in buckets. The tests' own environment has only
     # the client, like the environment of a user.
     "mlflow": ("mlflow==3.17.2", "boto3==1.44.5"),
@@ -110,6 +112,14 @@ LOCKS: Final = (
         systems=("linux",),
     ),
     Lock(name="jax", extras=("jax",), releases=RELEASES["jax"]),
+    Lock(
+        name="hub",
+        releases=RELEASES["hub"],
+        # As for tensorflow; keras-hub requires it with tensorflow-text.
+        excluded=("tensorflow",),
+        pythons=(11, 13),
+        systems=("linux",),
+    ),
     Lock(name="mlflow", releases=RELEASES["mlflow"]),
 )
 """Every lock file; one that another is like comes first."""

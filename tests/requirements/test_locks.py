@@ -146,23 +146,27 @@ def test_every_requirement_has_a_lock_file() -> None:
     """Extras and dependency groups are complete, and each file of the directory is a lock file."""
     stated = tomllib.loads(PYPROJECT)
     extras = set(stated["project"]["optional-dependencies"])
-    assert {extra for lock in LOCKS for extra in lock.extras} == extras - {"check", "torch"}
+    assert {extra for lock in LOCKS for extra in lock.extras} == extras - {
+        *("check", "torch"),
+        "hub",  # with tensorflow-cpu, as below
+    }
     groups = set(stated["dependency-groups"])
     assert {group for lock in LOCKS for group in lock.groups} == groups
     assert {path.name for path in DIRECTORY.glob("*.txt")} == {lock.path.name for lock in LOCKS}
     assert set(stated["build-system"]["requires"]) <= set(stated["dependency-groups"]["package"])
 
 
-def test_the_releases_of_the_tests_satisfy_the_extra_check() -> None:
+@pytest.mark.parametrize(("name", "extra"), [("tensorflow", "check"), ("hub", "hub")])
+def test_the_releases_of_the_tests_satisfy_their_extra(name: str, extra: str) -> None:
     """The releases satisfy the extra, with tensorflow-cpu in place of tensorflow."""
-    lock = BY_NAME["tensorflow"]
+    lock = BY_NAME[name]
     text = lock.path.read_text(encoding="utf-8")
-    required = tomllib.loads(PYPROJECT)["project"]["optional-dependencies"]["check"]
+    required = tomllib.loads(PYPROJECT)["project"]["optional-dependencies"][extra]
     for markers in environments(lock):
         locked = versions(text, markers)
         for item in map(Requirement, required):
-            name = "tensorflow-cpu" if item.name == "tensorflow" else item.name
-            assert locked[name] in item.specifier
+            package = "tensorflow-cpu" if item.name == "tensorflow" else item.name
+            assert locked[package] in item.specifier
 
 
 @each_lock

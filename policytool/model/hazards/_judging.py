@@ -301,7 +301,7 @@ def _find_in_object(
         yield hazard
     if not has_hazard or not layer_facts(class_name).opens:
         yield from _find_class(value, class_name)
-    yield from _find_arguments(class_name, config)
+    yield from _find_arguments(value, class_name, config)
 
 
 def _find_lambda_code(config: dict[str, Json]) -> Iterator[HazardParts]:
@@ -495,7 +495,10 @@ def _find_foreign_class(
                 "does"
             ),
         )
-    elif not symbols.is_pure_class_of(module, name):
+    elif not (
+        symbols.is_pure_class_of(module, name)
+        or symbols.is_pure_hub_class(module, name, registered_name)
+    ):
         if isinstance(value.get("registered_name", ""), str):
             yield Harm.CUSTOM, registered_name, f"needs {name} from {module}"
         else:
@@ -509,7 +512,9 @@ def _find_foreign_class(
             )
 
 
-def _find_arguments(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:
+def _find_arguments(
+    value: dict[str, Json], class_name: str, config: dict[str, Json]
+) -> Iterator[HazardParts]:
     """
     Yield the hazards of text that Keras looks up as the name of a custom function, and of text in
     an argument that no release writes.
@@ -520,6 +525,7 @@ def _find_arguments(class_name: str, config: dict[str, Json]) -> Iterator[Hazard
             and text
             and key.endswith(_NAMING + _CALLING)
             and not symbols.is_pure_name(text)
+            and not (_is_of_hub(value, class_name) and symbols.is_hub_activation(text))
         ):
             yield (
                 Harm.CUSTOM,
@@ -548,6 +554,14 @@ def _find_arguments(class_name: str, config: dict[str, Json]) -> Iterator[Hazard
                 key,
                 f"has the argument {short(key)}, which no release writes for {class_name}",
             )
+
+
+def _is_of_hub(value: dict[str, Json], class_name: str) -> bool:
+    """Return whether an object is of a reviewed class of KerasHub."""
+    module = value.get("module")
+    return isinstance(module, str) and symbols.is_pure_hub_class(
+        module, class_name, value.get("registered_name")
+    )
 
 
 def _has_text(value: Json) -> bool:

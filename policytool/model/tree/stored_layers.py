@@ -43,6 +43,7 @@ def with_stored_layers(document: Document, sites: Sequence[Site]) -> tuple[Site,
     """
     known = list(_with_copies(document, sites))
     known[0] = replace(known[0], stored=())
+    mapped = _mapped_paths(known[0])
     by_group: dict[tuple[str, ...], int] = {(): 0}
     by_name = {(site.parent, site.name): index for index, site in enumerate(known)}
     for group in sorted(_groups(document), key=_natural):
@@ -55,7 +56,7 @@ def with_stored_layers(document: Document, sites: Sequence[Site]) -> tuple[Site,
         index = by_name.get((parent, name))
         if index is None or known[index].stored is not None:
             index = len(known)
-            known.append(_created(known[parent], parent, name, group))
+            known.append(_created(known[parent], parent, name, group, mapped))
         else:
             known[index] = replace(known[index], stored=group)
         by_group[group] = index
@@ -78,11 +79,29 @@ def _groups(document: Document) -> set[tuple[str, ...]]:
     return groups - {()}
 
 
-def _created(parent: Site, index: int, name: str, group: tuple[str, ...]) -> Site:
+def _mapped_paths(backbone: Site) -> set[str]:
+    """Return the paths in the policy map of a backbone, and the paths above them."""
+    config = backbone.spelled.get("config") if isinstance(backbone.spelled, dict) else None
+    keys = config.get("policy_map") if isinstance(config, dict) else None
+    paths: set[str] = set()
+    for key in keys if isinstance(keys, dict) else ():
+        path = key
+        while path and path not in paths:
+            spend(1, walk="paths of a policy map")
+            paths.add(path)
+            path = path.rpartition("/")[0]
+    return paths
+
+
+def _created(parent: Site, index: int, name: str, group: tuple[str, ...], mapped: set[str]) -> Site:
     """
     Return the site of a layer that its parent creates, with the policy of the parent. No file has
     the policies of the layers that a task adds.
+
+    The parent may be a model, which is not in the path of the layer, or a layer with a list.
     """
+    path = "/".join((*parent.names[parent.names_above :], name))
+    in_model = group[-2:-1] == (LAYERS,) and path not in mapped
     in_task = group[0] == TASK_GROUP
     return Site(
         names=(*parent.names, name),
@@ -93,7 +112,7 @@ def _created(parent: Site, index: int, name: str, group: tuple[str, ...]) -> Sit
         address=parent.address,
         sub_policy=SubPolicy.OWN,
         stored=group,
-        names_above=len(parent.names) if group[-2:-1] == (LAYERS,) else parent.names_above,
+        names_above=len(parent.names) if in_model else parent.names_above,
     )
 
 

@@ -174,7 +174,12 @@ class Sides:
         """Return the model of a side, ``reference`` or ``candidate``, and its library."""
         side = self.job[name]
         library = self.library(side["family"])
-        loaders = {"saved": self._saved, "config": self._build_model, "rebuilt": self._rebuilt}
+        loaders = {
+            "saved": self._saved,
+            "config": self._build_model,
+            "preset": self._preset,
+            "rebuilt": self._rebuilt,
+        }
         with library.loading("the " + name, self.job["registered"]), library.global_policy(
             side["policy"]
         ), library.scope():
@@ -193,6 +198,10 @@ class Sides:
         """
         library.tf.random.set_seed(self.job["inputs"]["seed"])
         return library.build(side["config"], side["weights"], trust=self.job["trust"])
+
+    def _preset(self, library: Library, side: Mapping[str, Any]) -> Any:
+        weights = os.path.join(side["path"], side["weights"])
+        return library.build_preset(side["config"], weights, trust=self.job["trust"])
 
     def _rebuilt(self, library: Library, side: Mapping[str, Any]) -> Any:
         """

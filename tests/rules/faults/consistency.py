@@ -93,6 +93,12 @@ def _left_over_shard(folder: Path) -> Path:
     return path
 
 
+def _mixed_task(folder: Path) -> Path:
+    """Write a preset with a task in mixed_bfloat16, and a quantized layer of the task."""
+    path = presets.write_recorded(folder / "preset", "Llama", "mixed_bfloat16")
+    return presets.add_task(path, {"layers/dense": ["logits", [8, 3, "int8"], [3, "float32"]]})
+
+
 FAULTS: Final = (
     *(
         Fault("PT401", f"{dtype} variables", partial(_stored_as, dtype=dtype))
@@ -122,4 +128,5 @@ FAULTS: Final = (
         lambda folder: presets.write_recorded(folder / "preset", "Llama", "int8"),
     ),
     Fault("PT411", "a shard that is not read", _left_over_shard),
+    Fault("PT412", "a task in mixed_bfloat16 with a quantized layer", _mixed_task),
 )
