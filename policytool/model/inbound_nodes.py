@@ -257,34 +257,6 @@ def refers_outside(config: Mapping[str, Json]) -> bool:
     )
 
 
-def shared_with_nested(config: Mapping[str, Json]) -> Iterator[tuple[dict[str, Json], bool]]:
-    """
-    Yield the entries of layers that a model shares with a model nested in it, as archives of Keras
-    3 mark them, and whether the nested model is listed first.
-
-    The first entry of a shared layer has no mark if it is in a nested model, which Keras writes
-    before it finds the second one.
-    """
-    nested: dict[Json, int] = {}
-    unmarked: dict[tuple[str | None, str], int] = {}
-    entries = list(_entries(config).values())
-    for number, entry in enumerate(entries):
-        for inner in _entries_below(entry):
-            identity = inner.get(keras_objects.SHARED_ID)
-            if identity is not None:
-                nested.setdefault(identity, number)
-            else:
-                unmarked.setdefault((keras_objects.class_of(inner), layer_name(inner)), number)
-    for number, entry in enumerate(entries):
-        identity = entry.get(keras_objects.SHARED_ID)
-        if identity is None:
-            continue
-        key = keras_objects.class_of(entry), layer_name(entry)
-        place = nested.get(identity, unmarked.get(key))
-        if place is not None:
-            yield entry, place < number
-
-
 def has_late_outputs(config: Mapping[str, Json]) -> bool:
     """
     Return whether an output is a call of a functional model that the config counts from 1, as Keras

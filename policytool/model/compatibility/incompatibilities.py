@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from policytool.formats.document import Document
+    from policytool.model.compatibility.shared_layers import SharedLayer
     from policytool.model.writer_version import ConfigTraits
 
 
@@ -53,6 +54,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     releases: frozenset[str]
     """The releases that can have written the file."""
 
+    shared: tuple[SharedLayer, ...] = ()
+
     def is_written_in(self, ranges: str) -> bool:
         """Return whether only releases in these ranges can have written the file."""
         return bool(self.releases) and self.releases <= releases_in(ranges)
@@ -69,18 +72,14 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return storage.dependency_steps(self.document)
 
     @property
-    def shares_unrestored(self) -> bool:
-        """Whether a layer with variables is shared with a nested model that is listed before it."""
-        return any(layer_variables.has_variables(name) for name in self.traits.shared_last)
-
-    @property
     def shares_measured(self) -> bool:
         """Whether it was measured what releases do with the layers that models of it share."""
-        return (
-            self.document.format == "keras"
-            and self.is_written_in(_AFTER_COUNTS)
-            and (self.traits.shared_first or bool(self.traits.shared_last))
-        )
+        return self.document.format == "keras" and self.is_written_in(_AFTER_COUNTS)
+
+    @property
+    def shares_variables(self) -> bool:
+        """Whether models of the file share a layer with variables."""
+        return any(layer.has_variables for layer in self.shared)
 
     @property
     def is_keras3(self) -> bool:
@@ -369,7 +368,10 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.14 on",
         "a layer is shared with a nested model, whose call of it Keras 3.14 and later take for the "
         "call of the outer model",
-        lambda evidence: evidence.traits.shared_first and evidence.is_written_in(_AFTER_COUNTS),
+        lambda evidence: (
+            any(layer.is_first for layer in evidence.shared)
+            and evidence.is_written_in(_AFTER_COUNTS)
+        ),
     ),
     _row(
         Obstacle.STORAGE,
@@ -377,7 +379,20 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "a layer is shared with a nested model that is listed before it, so that Keras does not "
         "restore the variables of the layer",
-        lambda evidence: evidence.shares_unrestored and evidence.is_written_in(_AFTER_COUNTS),
+        lambda evidence: (
+            any(layer.has_variables and layer.is_last for layer in evidence.shared)
+            and evidence.is_written_in(_AFTER_COUNTS)
+        ),
+    ),
+    # `layers.deserialize` of Keras 2 drops the mark since TF 2.13; measured in TF 2.13 to 2.15 and
+    # tf_keras 2.21 with 7 models of each
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "after tf2.12",
+        "a layer is shared between models, of which Keras 2 reads a copy for each, while its "
+        "variables are stored once",
+        lambda evidence: evidence.shares_variables and not evidence.is_keras3,
     ),
     # 7 files of Keras 3.0, which Keras 3.3 to 3.15 load
     _row(

@@ -16,7 +16,6 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
 from policytool.support.errors import short
 from policytool.support.grouping import group_pairs
-from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -89,7 +88,7 @@ def of(
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
         *_op_layers(origins, sites),
-        *_shared_layers(evidence, sites),
+        *_shared_layers(evidence),
         *_masked_queries(evidence, sites),
         *_variable_order(evidence, sites),
         *_shape_in_layer(evidence),
@@ -217,44 +216,18 @@ def _finds_function(loader: str, name: str) -> bool:
     return known_arguments.objection(loader, "activations", name, {}, module=False) is None
 
 
-def _shared_layers(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
-    """
-    Yield a doubt about layers that a model shares with a model nested in it. Files of Keras 3 store
-    the identity of shared layers, or a copy for each model; others show only equal names.
-    """
-    if not evidence.traits.nested_models or evidence.shares_measured:
+def _shared_layers(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield a doubt about layers that several models share, if it was not measured."""
+    if evidence.shares_measured:
         return
-    places = group_pairs(
-        ((site.name, site.class_name), site)
-        for site in sites
-        if site.parent is not None
-        and sites[site.parent].is_model
-        and not site.is_model
-        and site.class_name != INPUT_CLASS
-    )
-    for (name, _), occurrences in places.items():
-        is_repeated = len({site.parent for site in occurrences}) > 1
-        is_copied = evidence.is_keras3 and not any(
-            _is_marked(evidence.document, site) for site in occurrences
+    for layer in evidence.shared:
+        reason = (
+            f"{layer.name} is shared between a model and a nested model, which some releases of "
+            "Keras 3 do not support"
         )
-        if (is_repeated and not is_copied) or any(
-            names[:-1] != site.names[:-1] for site in occurrences for names in site.also_at
-        ):
-            layers = tuple(path_of(site.names) for site in occurrences)
-            reason = (
-                f"{name} is shared between a model and a nested model, which some releases of "
-                "Keras 3 do not support"
-            )
-            yield Doubt(
-                cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3
-            )
-            return
-
-
-def _is_marked(document: Document, site: Site) -> bool:
-    """Return whether a file of Keras 3 stores that a layer is shared."""
-    entry = site.entry and jsontext.value(document.parts[site.entry.part], site.entry.pointer)
-    return isinstance(entry, dict) and keras_objects.SHARED_ID in entry
+        paths = tuple(path_of((*model, layer.name)) for model in layer.models)
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=paths), loaders=_KERAS3)
+        return
 
 
 def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:

@@ -40,11 +40,11 @@ from policytool.model.compatibility.quantized_kernels import (
     added_count,
     matrix_shape,
 )
+from policytool.model.compatibility.shared_layers import SharedLayer, shared_layers
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
 from policytool.model.tree import INPUT_CLASS, LAYERS, path_of
-from policytool.releases import keras_objects
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import (
     LayerBuild,
@@ -53,7 +53,7 @@ from policytool.releases.layer_variables import (
     variable_shape,
 )
 from policytool.releases.policy import Quantization
-from policytool.releases.releases import KERAS2, family_of, is_since, releases_in
+from policytool.releases.releases import KERAS2, KERAS3, family_of, is_since, releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -238,18 +238,14 @@ class StoredVariables:
         return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
-    def shared(self) -> frozenset[tuple[str, str]]:
-        """
-        The name and class of each layer with several entries, one of which is marked as shared; the
-        variables of such a layer are stored once.
-        """
-        keys = [(site.name, site.class_name) for site in self.placed.sites]
-        counts = Counter(keys)
-        return frozenset(
-            key
-            for index, key in enumerate(keys)
-            if counts[key] > 1 and keras_objects.SHARED_ID in self.shapes.entry(index)
+    def shared(self) -> tuple[SharedLayer, ...]:
+        """The layers that several models share."""
+        if not self.traits.nested_models:
+            return ()
+        is_marked = self.document.format == "keras" or all(
+            family_of(release.id) == KERAS3 for release in self.origins
         )
+        return shared_layers(self.document, self.placed.sites, is_marked=is_marked)
 
     @cached_property
     def borrowing(self) -> frozenset[tuple[str, ...]]:
@@ -471,8 +467,11 @@ class _Comparison:
             if variables is None:
                 continue
             stored = self._stored_by_place(index)
-            if not stored and (site.name, site.class_name) in self.stored.shared:
-                continue
+            if not stored and any(
+                (layer.name, layer.class_name) == (site.name, site.class_name)
+                for layer in self.stored.shared
+            ):
+                continue  # its variables are stored once
             reason = archive_reason(site, variables, stored, is_lora=self._is_lora(index))
             if reason is not None:
                 yield _Mismatch(site=site, reason=reason)
