@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
+from policytool.model.compatibility.quantized_kernels import CALIBRATED
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
@@ -93,6 +94,7 @@ def of(
         *_variable_order(evidence, sites),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
+        *_uncalled_kernels(evidence),
     )
 
 
@@ -291,6 +293,22 @@ def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
 
 
+def _uncalled_kernels(evidence: Evidence) -> Iterator[Doubt]:
+    """
+    Yield a doubt about the results of GPTQ and AWQ layers, which only ``load_own_variables`` marks
+    as calibrated: Keras 3.12 and 3.15 load HDF5 without it, and the layer has no ``_kernel``.
+    """
+    modes = {mode.partition("/")[0] for mode in evidence.traits.quantization_modes}
+    if evidence.document.format == "h5" and not modes.isdisjoint(CALIBRATED):
+        cause = Cause(
+            kind=Obstacle.RESULTS,
+            reason="GPTQ and AWQ layers have no kernel if they are read from HDF5, so that calling "
+            "the model fails",
+            remedy="load the model that is not quantized, and quantize it again",
+        )
+        yield Doubt(cause=cause, loaders=_KERAS3)
+
+
 def _axes(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
     Yield a doubt about axes that Keras 3 drops when it reads HDF5, so that it uses the last axis
@@ -334,6 +352,7 @@ def _axis(
             layers=layers,
             class_name=class_name,
             keys=("axis",),
+            remedy="save the model as .keras, which keeps the axis",
         )
         yield Doubt(cause=cause, loaders=_KERAS3 if is_list else _BEFORE_AXES)
 
