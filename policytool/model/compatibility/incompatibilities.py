@@ -74,7 +74,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def shares_measured(self) -> bool:
         """Whether it was measured what releases do with the layers that models of it share."""
-        return self.document.format == "keras" and self.is_written_in(_AFTER_COUNTS)
+        return self.document.format == "keras" and (
+            self.is_written_in(_AFTER_COUNTS) or all(layer.is_chained for layer in self.shared)
+        )
 
     @property
     def shares_variables(self) -> bool:
@@ -355,7 +357,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     # Measured in TF 2.12 and 2.15 and the newest tf_keras: KeyError
     _row(
         Obstacle.GRAPH,
-        _ALL_CONFIGS,
+        f"{_ALL_CONFIGS} savedmodel",
         "tf1.15 on",
         "a call uses the result of a layer that its model does not have, which Keras 2 writes if "
         "models three deep share the layer",
@@ -369,7 +371,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a layer is shared with a nested model, whose call of it Keras 3.14 and later take for the "
         "call of the outer model",
         lambda evidence: (
-            any(layer.is_first for layer in evidence.shared)
+            any(layer.is_first and not layer.is_chained for layer in evidence.shared)
             and evidence.is_written_in(_AFTER_COUNTS)
         ),
     ),
@@ -380,8 +382,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a layer is shared with a nested model that is listed before it, so that Keras does not "
         "restore the variables of the layer",
         lambda evidence: (
-            any(layer.has_variables and layer.is_last for layer in evidence.shared)
-            and evidence.is_written_in(_AFTER_COUNTS)
+            any(layer.has_variables and not layer.is_first for layer in evidence.shared)
+            and evidence.is_keras3
         ),
     ),
     # `layers.deserialize` of Keras 2 drops the mark since TF 2.13; measured in TF 2.13 to 2.15 and

@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import keras_objects
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import has_variables
 from policytool.support.grouping import group_pairs
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from policytool.formats.document import Document
     from policytool.model.tree import Site
@@ -33,6 +34,9 @@ class SharedLayer(Struct, frozen=True, kw_only=True):
     models: tuple[tuple[str, ...], ...]
     """The path of the model of each place, in the order of the file."""
 
+    is_chained: bool
+    """Whether the models are Sequential."""
+
     @property
     def has_variables(self) -> bool | None:
         """Whether the layer can have variables; None if it is unknown."""
@@ -40,18 +44,9 @@ class SharedLayer(Struct, frozen=True, kw_only=True):
 
     @property
     def is_first(self) -> bool:
-        """Whether a model lists the layer before a model in it does."""
-        return any(_is_inside(later, earlier) for earlier, later in self._pairs())
-
-    @property
-    def is_last(self) -> bool:
-        """Whether a model lists the layer after a model in it does."""
-        return any(_is_inside(earlier, later) for earlier, later in self._pairs())
-
-    def _pairs(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-        for number, earlier in enumerate(self.models):
-            for later in self.models[number + 1 :]:
-                yield earlier, later
+        """Whether all other models are in the model that the file lists first."""
+        outer = self.models[0]
+        return all(model[: len(outer)] == outer for model in self.models)
 
 
 def shared_layers(
@@ -70,20 +65,20 @@ def shared_layers(
         and not site.is_model
         and site.class_name != INPUT_CLASS
     )
+    classes = {site.names: site.class_name for site in sites if site.is_model}
     layers = []
     for (name, class_name), found in places.items():
         marks = [number for number, site in enumerate(found, 1) if _has_mark(document, site)]
         occurrences = found[: max(marks, default=0)] if is_marked else found
         models = tuple(names[:-1] for site in occurrences for names in (site.names, *site.also_at))
         if len(set(models)) > 1:
-            layers.append(SharedLayer(name=name, class_name=class_name, models=models))
+            chains = all(layer_facts(classes.get(model)).network == "chain" for model in models)
+            layers.append(
+                SharedLayer(name=name, class_name=class_name, models=models, is_chained=chains)
+            )
     return tuple(layers)
 
 
 def _has_mark(document: Document, site: Site) -> bool:
     entry = site.entry and jsontext.value(document.parts[site.entry.part], site.entry.pointer)
     return isinstance(entry, dict) and keras_objects.SHARED_ID in entry
-
-
-def _is_inside(model: tuple[str, ...], outer: tuple[str, ...]) -> bool:
-    return len(model) > len(outer) and model[: len(outer)] == outer

@@ -40,6 +40,7 @@ from policytool.model.compatibility.quantized_kernels import (
     added_count,
     matrix_shape,
 )
+from policytool.model.compatibility.restored_nodes import WITHOUT_GENERATORS
 from policytool.model.compatibility.shared_layers import SharedLayer, shared_layers
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
@@ -173,6 +174,8 @@ class StoredVariables:
 
     def cause(self, loader: str) -> Cause | None:
         """Return the cause why a release fails to restore variables; None if no cause is known."""
+        if self.document.format == "savedmodel":
+            return self._cause_of_nodes(has_generators=loader not in WITHOUT_GENERATORS)
         if self._file_cause is not None or not self._is_comparable:
             return self._file_cause
         key = (
@@ -185,6 +188,13 @@ class StoredVariables:
                 cause = replace(cause, remedy=_UNWRITTEN)
             self._causes[key] = cause
         return self._causes[key]
+
+    def _cause_of_nodes(self, *, has_generators: bool) -> Cause | None:
+        """Return the cause why releases do not restore the objects of a SavedModel, or None."""
+        if (has_generators,) not in self._causes:
+            cause = restored_nodes.cause(self.document, self.placed, has_generators=has_generators)
+            self._causes[has_generators,] = cause
+        return self._causes[has_generators,]
 
     @property
     def _lacks_zero_points(self) -> bool:
@@ -203,8 +213,6 @@ class StoredVariables:
     def _file_cause(self) -> Cause | None:
         """Return the cause why no release can restore the variables, independent of its layers."""
         document = self.document
-        if document.format == "savedmodel":
-            return restored_nodes.cause(document, self.placed)
         if document.format not in _FORMATS:
             return None
         lost = next((item for item in document.observations if item.code == NO_WEIGHTS), None)

@@ -895,6 +895,33 @@ def test_shared_variables_fail_in_keras_2(tmp_path: Path, class_name: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("class_name", "places", "failing"),
+    [
+        ("Dense", ["inner", "inner"], KERAS3_LOADERS),
+        ("ReLU", ["inner", "inner"], set()),
+        ("Dense", ["outer", "inner"], set()),
+        ("Dense", ["inner", "outer"], KERAS3_LOADERS),
+    ],
+)
+def test_sequential_models_that_share_a_layer(
+    tmp_path: Path, class_name: str, places: list[str], failing: Collection[str]
+) -> None:
+    """28 archives each of Keras 3.0, 3.3 and 3.15 in 3.15; only graphs confuse the calls."""
+    layer = {"class_name": class_name, "config": {"name": "d"}, "shared_object_id": 7}
+    layers = [
+        layer
+        if place == "outer"
+        else {"class_name": "Sequential", "config": {"name": f"s{number}", "layers": [layer]}}
+        for number, place in enumerate(places)
+    ]
+    members = keras_members(sequential(*layers))
+    verdicts = policytool.inspect(keras_zip(tmp_path / "m.keras", members)).releases
+    found = {name for name in KERAS3_LOADERS if "a layer is shared" in str(verdicts[name].causes)}
+    assert found == set(failing)
+    assert "is shared" not in str(verdicts["keras3.15"].doubts)
+
+
+@pytest.mark.parametrize(
     ("class_name", "built", "fails"),
     [("Flatten", True, True), ("Dense", True, False), ("Dense", False, True)],
 )
