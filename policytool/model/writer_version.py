@@ -245,6 +245,9 @@ class ConfigTraits:
     attends_to_mask: bool = False
     """Whether the query of an attention layer has a mask."""
 
+    may_attend_to_mask: bool = False
+    """Whether it is unknown if a mask reaches the query of an attention layer."""
+
     late_outputs: bool = False
     """Whether an output is a call of a functional model that is counted from 1."""
 
@@ -516,7 +519,9 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         traits.causal_calls |= any(
             inbound_nodes.has_keyword(layer, "use_causal_mask") for layer in layers
         )
-        traits.attends_to_mask |= inbound_nodes.attends_to_mask(config)
+        attends = inbound_nodes.attends_to_mask(config)
+        traits.attends_to_mask |= attends is True
+        traits.may_attend_to_mask |= attends is None
     traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)
     recurrent = [
         layer for layer in layers if layer_facts(keras_objects.class_of(layer)).takes_states

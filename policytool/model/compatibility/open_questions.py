@@ -234,16 +234,13 @@ def _shared_layers(evidence: Evidence) -> Iterator[Doubt]:
 
 def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
-    Yield a doubt about attention layers in a model with masks, one of which may reach a query: for
-    Keras 3.6, a mask of the query is an error.
+    Yield a doubt about attention layers whose query may have a mask, because a layer before it was
+    not measured: for Keras 3.6, a mask of the query is an error.
     """
-    layers = tuple(
-        path_of(site.names) for site in sites if site.class_name in inbound_nodes.ATTENTIONS
-    )
-    if not layers or evidence.traits.attends_to_mask or evidence.is_written_in("keras3.6"):
-        return
-    entries = ({"class_name": site.class_name, "config": site.config} for site in sites)
-    if any(map(inbound_nodes.creates_mask, entries)):
+    if evidence.traits.may_attend_to_mask and not evidence.is_written_in("keras3.6"):
+        layers = tuple(
+            path_of(site.names) for site in sites if site.class_name in inbound_nodes.ATTENTIONS
+        )
         reason = "Keras 3.6 fails if a mask reaches the query of an attention layer"
         cause = Cause(kind=Obstacle.GRAPH, reason=reason, layers=layers)
         yield Doubt(cause=cause, loaders=releases_in("keras3.6"))

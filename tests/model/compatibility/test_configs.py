@@ -807,7 +807,17 @@ def _entry(class_name: str, nodes: object, **config: object) -> Config:
         (
             [
                 _entry("Masking", _reference("x")),
-                _entry("Attention", _reference("masking"), dtype="float16"),
+                _entry("Dense", _reference("masking")),
+                _entry("Attention", _reference("dense")),
+            ],
+            "keras3.6",
+            "the query of an attention layer has a mask",
+        ),
+        (
+            [
+                _entry("Masking", _reference("x")),
+                _entry("Concatenate", [[["masking", 0, 0, {}]] * 2]),
+                _entry("Attention", _reference("concatenate")),
             ],
             "keras3.6",
             "Keras 3.6 fails if a mask reaches the query of an attention layer",
@@ -836,6 +846,24 @@ def test_calls_and_layers_that_one_release_does_not_support(
     assert str(verdicts[loader].explanation).startswith(text)
     later = "tf2.12" if loader == "tf2.9" else "keras3.15"
     assert text not in str(verdicts[later].explanation)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        _entry("Conv1D", _reference("masking"), filters=4, kernel_size=[3]),
+        _entry("ReLU", _reference("masking"), dtype="float16"),
+    ],
+)
+def test_lost_mask_does_not_reach_attention(tmp_path: Path, layer: Config) -> None:
+    """Of 108 models of TF 2.15, Keras 3.6 loads those in which a layer or a cast loses the mask."""
+    masking = _entry("Masking", _reference("x"))
+    attention = _entry("Attention", _reference(str(layer["name"])))
+    layers = (masking, layer, attention)
+    model = _functional("model", _input("x", 4, 4), *layers, outputs=[["attention", 0, 0]])
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    assert policytool.inspect(path).releases["keras3.6"].outcome == "loads"
 
 
 @pytest.mark.parametrize(("call", "fails"), [(0, False), (1, True)])
