@@ -407,7 +407,7 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
                     changed_activation,
                     case,
                     cause,
-                    f"the model does not compute the same in {release_name(verdict.loader)}",
+                    f"no correct results in {release_name(verdict.loader)}",
                     detail=_cause_detail(verdict, cause),
                     advice=fixes.conversion_advice(case, verdict.loader, cause.remedy),
                 )

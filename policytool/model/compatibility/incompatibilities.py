@@ -74,8 +74,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def shares_measured(self) -> bool:
         """Whether it was measured what releases do with the layers that models of it share."""
-        return self.document.format == "keras" and (
-            self.is_written_in(_AFTER_COUNTS) or all(layer.is_chained for layer in self.shared)
+        is_archive = self.document.format == "keras"
+        return (is_archive and self.is_written_in(_AFTER_COUNTS)) or (
+            self.document.format in ("h5", "keras")
+            and all(layer.is_chained for layer in self.shared)
         )
 
     @property
@@ -387,13 +389,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ),
     ),
     # `layers.deserialize` of Keras 2 drops the mark since TF 2.13; measured in TF 2.13 to 2.15 and
-    # tf_keras 2.21 with 7 models of each
+    # tf_keras 2.21 with 5 models of each, and with 2 of TF 2.15 in Keras 3.0, 3.3, 3.6 and 3.15
     _row(
         Obstacle.STORAGE,
         "keras",
-        "after tf2.12",
-        "a layer is shared between models, of which Keras 2 reads a copy for each, while its "
-        "variables are stored once",
+        "after tf2.12, keras3.0 on",
+        "a layer is shared between models; Keras 2 stores its variables once, but they are read "
+        "for each model",
         lambda evidence: evidence.shares_variables and not evidence.is_keras3,
     ),
     # 7 files of Keras 3.0, which Keras 3.3 to 3.15 load

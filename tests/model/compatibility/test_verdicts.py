@@ -108,8 +108,8 @@ CALLS: Final = (
     ),
     "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
     (
-        "a layer is shared between models, of which Keras 2 reads a copy for each, while its "
-        "variables are stored once"
+        "a layer is shared between models; Keras 2 stores its variables once, but they are read "
+        "for each model"
     ),
 )
 """Reasons that tests of configs and of quantized layers cover."""
