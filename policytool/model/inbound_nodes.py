@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.calls import CONSTANT, layer_name
 from policytool.releases import keras_objects
+from policytool.releases.behaviour import mask_rule
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.support.errors import short
 
@@ -148,20 +149,67 @@ def has_keyword(entry: Mapping[str, Json], keyword: str) -> bool:
     return False
 
 
-def attends_to_mask(config: Mapping[str, Json]) -> bool:
+def attends_to_mask(config: Mapping[str, Json]) -> bool | None:
     """
-    Return whether the query of an attention layer is the output of a layer that creates a mask, and
-    keeps it, because no cast is between them.
+    Return whether a mask reaches the query of an attention layer while Keras 3.6 builds a model;
+    None if a layer on the way was not measured.
     """
     entries = _entries(config)
-    for entry in entries.values():
+    masks: dict[str, bool | None] = {}
+    reached: bool | None = False
+    for name, entry in entries.items():
+        calls = [
+            [
+                masks.get(layer) and _dtype(entry) == _dtype(entries[layer]) and masks[layer]
+                for layer in _positional_inputs(node)
+                if layer in entries
+            ]
+            for node in _nodes(entry)
+        ]
         if keras_objects.class_of(entry) in ATTENTIONS:
-            query = next(tensors(entry.get("inbound_nodes")), None)
-            source = entries.get(query[0]) if query is not None else None
-            dtypes = [keras_objects.arguments_of(item).get("dtype") for item in (entry, source)]
-            if source is not None and creates_mask(source) and dtypes[0] == dtypes[1]:
-                return True
-    return False
+            reached = _any([reached, *(call[0] for call in calls if call)])
+        masks[name] = creates_mask(entry) or _any([_passed_mask(entry, call) for call in calls])
+    return reached
+
+
+def _any(values: Sequence[bool | None]) -> bool | None:
+    """Return whether a value is true; None if that is unknown."""
+    return True if True in values else None if None in values else False
+
+
+def _passed_mask(entry: Mapping[str, Json], inputs: Sequence[bool | None]) -> bool | None:
+    """Return whether Keras 3.6 passes a mask on from the inputs of a call; None if unknown."""
+    if not _any(inputs) or None in inputs:
+        return _any(inputs)
+    rule = mask_rule(
+        str(keras_objects.class_of(entry)),
+        keras_objects.arguments_of(entry),
+        "keras3.6",
+        inputs=len(inputs),
+    )
+    words = rule.out.get("".join("1" if mask else "0" for mask in inputs)) if rule else None
+    return None if words is None else words[0] != "none"
+
+
+def _nodes(entry: Mapping[str, Json]) -> list[Json]:
+    nodes = entry.get("inbound_nodes")
+    return nodes if isinstance(nodes, list) else []
+
+
+def _positional_inputs(node: Json) -> Iterator[str]:
+    """Yield the layers whose results a call has as positional arguments."""
+    if isinstance(node, dict):
+        arguments = node.get("args")
+    else:
+        references = node if isinstance(node, list) else []
+        arguments = [item[:_REFERENCE] for item in references if isinstance(item, list)]
+    return (layer for layer, _ in tensors(arguments))
+
+
+def _dtype(entry: Mapping[str, Json]) -> str | None:
+    """Return the dtype in which a layer computes; None if it is not stored."""
+    name = keras_objects.policy_name(keras_objects.arguments_of(entry).get("dtype"))
+    return name.removeprefix("mixed_") if name is not None else None
 
 
 def creates_mask(entry: Mapping[str, Json]) -> bool:
@@ -255,34 +303,6 @@ def refers_outside(config: Mapping[str, Json]) -> bool:
         for entry in entries.values()
         for layer, _ in tensors(entry.get("inbound_nodes"))
     )
-
-
-def shared_with_nested(config: Mapping[str, Json]) -> Iterator[tuple[dict[str, Json], bool]]:
-    """
-    Yield the entries of layers that a model shares with a model nested in it, as archives of Keras
-    3 mark them, and whether the nested model is listed first.
-
-    The first entry of a shared layer has no mark if it is in a nested model, which Keras writes
-    before it finds the second one.
-    """
-    nested: dict[Json, int] = {}
-    unmarked: dict[tuple[str | None, str], int] = {}
-    entries = list(_entries(config).values())
-    for number, entry in enumerate(entries):
-        for inner in _entries_below(entry):
-            identity = inner.get(keras_objects.SHARED_ID)
-            if identity is not None:
-                nested.setdefault(identity, number)
-            else:
-                unmarked.setdefault((keras_objects.class_of(inner), layer_name(inner)), number)
-    for number, entry in enumerate(entries):
-        identity = entry.get(keras_objects.SHARED_ID)
-        if identity is None:
-            continue
-        key = keras_objects.class_of(entry), layer_name(entry)
-        place = nested.get(identity, unmarked.get(key))
-        if place is not None:
-            yield entry, place < number
 
 
 def has_late_outputs(config: Mapping[str, Json]) -> bool:
@@ -500,8 +520,7 @@ def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> 
         if entry is None or not isinstance(config, dict) or _is_model(entry):
             return None
         if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
-            name = keras_objects.policy_name(config.get("dtype"))
-            return name.removeprefix("mixed_") if name is not None else None
+            return _dtype(entry)
         if config.get("function") not in _KEEPING_DTYPE:
             return None
         node = next(tensors(entry.get("inbound_nodes")), None)

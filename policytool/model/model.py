@@ -226,7 +226,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     """The config keys that cause it."""
 
     remedy: str = "save the model again, or copy the file again"
-    """What to do about a file whose variables no release restores."""
+    """What to do about a file that no release restores, or that computes something else."""
 
 
 class Outcome(StrEnum):

@@ -236,12 +236,6 @@ class ConfigTraits:
     outer_calls: bool = False
     """Whether a call uses the result of a layer that its model does not have."""
 
-    shared_first: bool = False
-    """Whether a layer is shared with a nested model, and listed before it."""
-
-    shared_last: set[str] = field(default_factory=set)
-    """The classes of layers that are shared with a nested model, and listed after it."""
-
     causal_calls: bool = False
     """Whether a call has the argument ``use_causal_mask``."""
 
@@ -250,6 +244,9 @@ class ConfigTraits:
 
     attends_to_mask: bool = False
     """Whether the query of an attention layer has a mask."""
+
+    may_attend_to_mask: bool = False
+    """Whether it is unknown if a mask reaches the query of an attention layer."""
 
     late_outputs: bool = False
     """Whether an output is a call of a functional model that is counted from 1."""
@@ -522,7 +519,9 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         traits.causal_calls |= any(
             inbound_nodes.has_keyword(layer, "use_causal_mask") for layer in layers
         )
-        traits.attends_to_mask |= inbound_nodes.attends_to_mask(config)
+        attends = inbound_nodes.attends_to_mask(config)
+        traits.attends_to_mask |= attends is True
+        traits.may_attend_to_mask |= attends is None
     traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)
     recurrent = [
         layer for layer in layers if layer_facts(keras_objects.class_of(layer)).takes_states
@@ -550,9 +549,6 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.missing_calls |= inbound_nodes.has_missing_calls(config)
     traits.late_outputs |= inbound_nodes.has_late_outputs(config)
     traits.outer_calls |= inbound_nodes.refers_outside(config)
-    for entry, is_last in inbound_nodes.shared_with_nested(config):
-        traits.shared_first |= not is_last
-        traits.shared_last |= {str(keras_objects.class_of(entry))} if is_last else set()
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
     traits.flat_outputs |= outputs

@@ -392,7 +392,8 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     scales the input of the activation with an additional layer or, in recurrent layers with
     ``--allow weight-rewrite``, rescales the weights. The rule does not check custom functions with
     the same name. When Keras 3 reads HDF5, it ignores several axes of a Softmax or
-    UnitNormalization, and uses the last axis; a ``.keras`` file keeps them.
+    UnitNormalization, and uses the last axis; a ``.keras`` file keeps them. When it reads HDF5 with
+    layers quantized by GPTQ or AWQ, these have no kernel, and calling the model fails.
 
     Sources: every activation function of every release, called with the same inputs
     (fixtures/layer_arguments.py).
@@ -406,11 +407,9 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
                     changed_activation,
                     case,
                     cause,
-                    f"results differ in {release_name(verdict.loader)}",
+                    f"no correct results in {release_name(verdict.loader)}",
                     detail=_cause_detail(verdict, cause),
-                    advice=fixes.conversion_advice(
-                        case, verdict.loader, "save the model as .keras, which keeps the axis"
-                    ),
+                    advice=fixes.conversion_advice(case, verdict.loader, cause.remedy),
                 )
     writer = case.loaded.origins[-1].id
     for name, layers in _changing_activations(case).items():

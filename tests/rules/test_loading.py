@@ -189,9 +189,26 @@ def test_axis_that_keras3_ignores_changes_results(
     assert policytool.inspect(path).releases["keras3.15"].outcome == "loads"
     audited = policytool.audit(path, target="keras3")
     (message,) = (finding.message for finding in audited.findings if finding.rule == "PT504")
-    assert message.startswith("results differ in Keras 3.15: the axis [1, 2]")
+    assert message.startswith("no correct results in Keras 3.15: the axis [1, 2]")
     assert "PT502" not in {finding.rule for finding in audited.findings}
     assert audited.commands[0].arguments
+
+
+@pytest.mark.parametrize(("mode", "fails"), [("GPTQ", True), ("AWQ", True), ("Int4", False)])
+def test_calibrated_layers_cannot_be_called_from_hdf5(
+    tmp_path: Path, mode: str, *, fails: bool
+) -> None:
+    """Dense and EinsumDense of Keras 3.12 and 3.15 load, and `_kernel` is missing when called."""
+    policy = {"mode": f"{mode.lower()}/4/2", "source_name": "float32"}
+    dtype = {"class_name": f"{mode}DTypePolicy", "config": policy, "module": "keras"}
+    inputs = {"batch_shape": [None, 4], "dtype": "float32", "name": "x"}
+    layers = (
+        {"class_name": "InputLayer", "config": inputs},
+        {"class_name": "Dense", "config": {"name": "b", "units": 4, "dtype": dtype}},
+    )
+    path = h5_model(tmp_path / "m.h5", sequential(*layers), weights=False, keras_version="3.15.1")
+    doubts = policytool.inspect(path).releases["keras3.15"].doubts
+    assert ("calling the model fails" in str(doubts)) is fails
 
 
 @pytest.mark.parametrize("name", ["keras3.15/custom_layer.keras", "tf2.15/custom_layer"])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from policytool.formats.document import Document
+    from policytool.model.compatibility.shared_layers import SharedLayer
     from policytool.model.writer_version import ConfigTraits
 
 
@@ -53,6 +54,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     releases: frozenset[str]
     """The releases that can have written the file."""
 
+    shared: tuple[SharedLayer, ...] = ()
+
     def is_written_in(self, ranges: str) -> bool:
         """Return whether only releases in these ranges can have written the file."""
         return bool(self.releases) and self.releases <= releases_in(ranges)
@@ -69,18 +72,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return storage.dependency_steps(self.document)
 
     @property
-    def shares_unrestored(self) -> bool:
-        """Whether a layer with variables is shared with a nested model that is listed before it."""
-        return any(layer_variables.has_variables(name) for name in self.traits.shared_last)
-
-    @property
     def shares_measured(self) -> bool:
         """Whether it was measured what releases do with the layers that models of it share."""
-        return (
-            self.document.format == "keras"
-            and self.is_written_in(_AFTER_COUNTS)
-            and (self.traits.shared_first or bool(self.traits.shared_last))
+        is_archive = self.document.format == "keras"
+        return (is_archive and self.is_written_in(_AFTER_COUNTS)) or (
+            self.document.format in ("h5", "keras")
+            and all(layer.is_chained for layer in self.shared)
         )
+
+    @property
+    def shares_variables(self) -> bool:
+        """Whether models of the file share a layer with variables."""
+        return any(layer.has_variables for layer in self.shared)
 
     @property
     def is_keras3(self) -> bool:
@@ -356,7 +359,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     # Measured in TF 2.12 and 2.15 and the newest tf_keras: KeyError
     _row(
         Obstacle.GRAPH,
-        _ALL_CONFIGS,
+        f"{_ALL_CONFIGS} savedmodel",
         "tf1.15 on",
         "a call uses the result of a layer that its model does not have, which Keras 2 writes if "
         "models three deep share the layer",
@@ -369,7 +372,10 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.14 on",
         "a layer is shared with a nested model, whose call of it Keras 3.14 and later take for the "
         "call of the outer model",
-        lambda evidence: evidence.traits.shared_first and evidence.is_written_in(_AFTER_COUNTS),
+        lambda evidence: (
+            any(layer.is_first and not layer.is_chained for layer in evidence.shared)
+            and evidence.is_written_in(_AFTER_COUNTS)
+        ),
     ),
     _row(
         Obstacle.STORAGE,
@@ -377,7 +383,20 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "a layer is shared with a nested model that is listed before it, so that Keras does not "
         "restore the variables of the layer",
-        lambda evidence: evidence.shares_unrestored and evidence.is_written_in(_AFTER_COUNTS),
+        lambda evidence: (
+            any(layer.has_variables and not layer.is_first for layer in evidence.shared)
+            and evidence.is_keras3
+        ),
+    ),
+    # `layers.deserialize` of Keras 2 drops the mark since TF 2.13; measured in TF 2.13 to 2.15 and
+    # tf_keras 2.21 with 5 models of each, and with 2 of TF 2.15 in Keras 3.0, 3.3, 3.6 and 3.15
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "after tf2.12, keras3.0 on",
+        "a layer is shared between models; Keras 2 stores its variables once, but they are read "
+        "for each model",
+        lambda evidence: evidence.shares_variables and not evidence.is_keras3,
     ),
     # 7 files of Keras 3.0, which Keras 3.3 to 3.15 load
     _row(

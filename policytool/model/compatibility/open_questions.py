@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
+from policytool.model.compatibility.quantized_kernels import CALIBRATED
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
@@ -16,7 +17,6 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
 from policytool.support.errors import short
 from policytool.support.grouping import group_pairs
-from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -89,11 +89,12 @@ def of(
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
         *_op_layers(origins, sites),
-        *_shared_layers(evidence, sites),
+        *_shared_layers(evidence),
         *_masked_queries(evidence, sites),
         *_variable_order(evidence, sites),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
+        *_uncalled_kernels(evidence),
     )
 
 
@@ -217,58 +218,29 @@ def _finds_function(loader: str, name: str) -> bool:
     return known_arguments.objection(loader, "activations", name, {}, module=False) is None
 
 
-def _shared_layers(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
-    """
-    Yield a doubt about layers that a model shares with a model nested in it. Files of Keras 3 store
-    the identity of shared layers, or a copy for each model; others show only equal names.
-    """
-    if not evidence.traits.nested_models or evidence.shares_measured:
+def _shared_layers(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield a doubt about layers that several models share, if it was not measured."""
+    if evidence.shares_measured:
         return
-    places = group_pairs(
-        ((site.name, site.class_name), site)
-        for site in sites
-        if site.parent is not None
-        and sites[site.parent].is_model
-        and not site.is_model
-        and site.class_name != INPUT_CLASS
-    )
-    for (name, _), occurrences in places.items():
-        is_repeated = len({site.parent for site in occurrences}) > 1
-        is_copied = evidence.is_keras3 and not any(
-            _is_marked(evidence.document, site) for site in occurrences
+    for layer in evidence.shared:
+        reason = (
+            f"{layer.name} is shared between a model and a nested model, which some releases of "
+            "Keras 3 do not support"
         )
-        if (is_repeated and not is_copied) or any(
-            names[:-1] != site.names[:-1] for site in occurrences for names in site.also_at
-        ):
-            layers = tuple(path_of(site.names) for site in occurrences)
-            reason = (
-                f"{name} is shared between a model and a nested model, which some releases of "
-                "Keras 3 do not support"
-            )
-            yield Doubt(
-                cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3
-            )
-            return
-
-
-def _is_marked(document: Document, site: Site) -> bool:
-    """Return whether a file of Keras 3 stores that a layer is shared."""
-    entry = site.entry and jsontext.value(document.parts[site.entry.part], site.entry.pointer)
-    return isinstance(entry, dict) and keras_objects.SHARED_ID in entry
+        paths = tuple(path_of((*model, layer.name)) for model in layer.models)
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=paths), loaders=_KERAS3)
+        return
 
 
 def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
-    Yield a doubt about attention layers in a model with masks, one of which may reach a query: for
-    Keras 3.6, a mask of the query is an error.
+    Yield a doubt about attention layers whose query may have a mask, because a layer before it was
+    not measured: for Keras 3.6, a mask of the query is an error.
     """
-    layers = tuple(
-        path_of(site.names) for site in sites if site.class_name in inbound_nodes.ATTENTIONS
-    )
-    if not layers or evidence.traits.attends_to_mask or evidence.is_written_in("keras3.6"):
-        return
-    entries = ({"class_name": site.class_name, "config": site.config} for site in sites)
-    if any(map(inbound_nodes.creates_mask, entries)):
+    if evidence.traits.may_attend_to_mask and not evidence.is_written_in("keras3.6"):
+        layers = tuple(
+            path_of(site.names) for site in sites if site.class_name in inbound_nodes.ATTENTIONS
+        )
         reason = "Keras 3.6 fails if a mask reaches the query of an attention layer"
         cause = Cause(kind=Obstacle.GRAPH, reason=reason, layers=layers)
         yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
@@ -318,6 +290,22 @@ def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
 
 
+def _uncalled_kernels(evidence: Evidence) -> Iterator[Doubt]:
+    """
+    Yield a doubt about the results of GPTQ and AWQ layers, which only ``load_own_variables`` marks
+    as calibrated: Keras 3.12 and 3.15 load HDF5 without it, and the layer has no ``_kernel``.
+    """
+    modes = {mode.partition("/")[0] for mode in evidence.traits.quantization_modes}
+    if evidence.document.format == "h5" and not modes.isdisjoint(CALIBRATED):
+        cause = Cause(
+            kind=Obstacle.RESULTS,
+            reason="GPTQ and AWQ layers have no kernel if they are read from HDF5, so that calling "
+            "the model fails",
+            remedy="load the model that is not quantized, and quantize it again",
+        )
+        yield Doubt(cause=cause, loaders=_KERAS3)
+
+
 def _axes(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
     Yield a doubt about axes that Keras 3 drops when it reads HDF5, so that it uses the last axis
@@ -361,6 +349,7 @@ def _axis(
             layers=layers,
             class_name=class_name,
             keys=("axis",),
+            remedy="save the model as .keras, which keeps the axis",
         )
         yield Doubt(cause=cause, loaders=_KERAS3 if is_list else _BEFORE_AXES)
 

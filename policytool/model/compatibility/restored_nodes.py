@@ -11,23 +11,37 @@ damaged checkpoints in TF 2.3, 2.4, 2.5, 2.9, 2.12, 2.15 and tf_keras 2.21
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.compatibility.expected_variables import shape_text
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import path_of
+from policytool.releases.releases import releases_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from policytool.formats.document import Document, ObjectNode, Tensor
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
 
 
-def cause(document: Document, placed: Placed) -> Cause | None:
-    """Return the cause why no release restores a SavedModel from its checkpoint, or None."""
+WITHOUT_GENERATORS: Final = releases_in("tf2.9")
+"""
+The releases whose random layers do not restore their generators (``BaseRandomLayer`` in
+keras/engine/base_layer.py). TF 2.12 and tf_keras 2.21 fail to load the same damaged SavedModel.
+"""
+
+_GENERATOR: Final = "_random_generator"
+
+
+def cause(document: Document, placed: Placed, *, has_generators: bool) -> Cause | None:
+    """
+    Return the cause why releases do not restore a SavedModel from its checkpoint, or None.
+
+    :param has_generators: whether the generators of random layers are restored
+    """
     damage = next((item for item in document.observations if item.code in (DAMAGE, MISSING)), None)
     if damage is not None:
         return Cause(kind=Obstacle.VARIABLES, reason=damage.message.partition(";")[0])
@@ -36,6 +50,9 @@ def cause(document: Document, placed: Placed) -> Cause | None:
         for node, stored in document.restored.items()
         if node in document.nodes and (defect := _defect(document.nodes[node], stored)) is not None
     ]
+    if defects and not has_generators:
+        generators = set(_generator_nodes(document.nodes))
+        defects = [(node, defect) for node, defect in defects if node not in generators]
     if not defects:
         return None
     owners = dict(_owners(placed))
@@ -49,6 +66,20 @@ def cause(document: Document, placed: Placed) -> Cause | None:
         layers=tuple(dict.fromkeys(path_of(site.names) for site in sites)),
         class_name=site.class_name if site is not None else None,
     )
+
+
+def _generator_nodes(nodes: Mapping[int, ObjectNode]) -> Iterator[int]:
+    """Yield the objects of the generators of random layers."""
+    pending = [
+        child for node in nodes.values() for name, child in node.children if name == _GENERATOR
+    ]
+    visited: set[int] = set()
+    while pending:
+        number = pending.pop()
+        if number not in visited and number in nodes:
+            visited.add(number)
+            yield number
+            pending += [child for _, child in nodes[number].children]
 
 
 def _owners(placed: Placed) -> Iterator[tuple[int, tuple[Site, str]]]:

@@ -40,11 +40,12 @@ from policytool.model.compatibility.quantized_kernels import (
     added_count,
     matrix_shape,
 )
+from policytool.model.compatibility.restored_nodes import WITHOUT_GENERATORS
+from policytool.model.compatibility.shared_layers import SharedLayer, shared_layers
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes
 from policytool.model.tree import INPUT_CLASS, LAYERS, path_of
-from policytool.releases import keras_objects
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import (
     LayerBuild,
@@ -53,7 +54,7 @@ from policytool.releases.layer_variables import (
     variable_shape,
 )
 from policytool.releases.policy import Quantization
-from policytool.releases.releases import KERAS2, family_of, is_since, releases_in
+from policytool.releases.releases import KERAS2, KERAS3, family_of, is_since, releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -173,6 +174,8 @@ class StoredVariables:
 
     def cause(self, loader: str) -> Cause | None:
         """Return the cause why a release fails to restore variables; None if no cause is known."""
+        if self.document.format == "savedmodel":
+            return self._cause_of_nodes(has_generators=loader not in WITHOUT_GENERATORS)
         if self._file_cause is not None or not self._is_comparable:
             return self._file_cause
         key = (
@@ -185,6 +188,13 @@ class StoredVariables:
                 cause = replace(cause, remedy=_UNWRITTEN)
             self._causes[key] = cause
         return self._causes[key]
+
+    def _cause_of_nodes(self, *, has_generators: bool) -> Cause | None:
+        """Return the cause why releases do not restore the objects of a SavedModel, or None."""
+        if (has_generators,) not in self._causes:
+            cause = restored_nodes.cause(self.document, self.placed, has_generators=has_generators)
+            self._causes[has_generators,] = cause
+        return self._causes[has_generators,]
 
     @property
     def _lacks_zero_points(self) -> bool:
@@ -203,8 +213,6 @@ class StoredVariables:
     def _file_cause(self) -> Cause | None:
         """Return the cause why no release can restore the variables, independent of its layers."""
         document = self.document
-        if document.format == "savedmodel":
-            return restored_nodes.cause(document, self.placed)
         if document.format not in _FORMATS:
             return None
         lost = next((item for item in document.observations if item.code == NO_WEIGHTS), None)
@@ -238,18 +246,14 @@ class StoredVariables:
         return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
-    def shared(self) -> frozenset[tuple[str, str]]:
-        """
-        The name and class of each layer with several entries, one of which is marked as shared; the
-        variables of such a layer are stored once.
-        """
-        keys = [(site.name, site.class_name) for site in self.placed.sites]
-        counts = Counter(keys)
-        return frozenset(
-            key
-            for index, key in enumerate(keys)
-            if counts[key] > 1 and keras_objects.SHARED_ID in self.shapes.entry(index)
+    def shared(self) -> tuple[SharedLayer, ...]:
+        """The layers that several models share."""
+        if not self.traits.nested_models:
+            return ()
+        is_marked = self.document.format == "keras" or all(
+            family_of(release.id) == KERAS3 for release in self.origins
         )
+        return shared_layers(self.document, self.placed.sites, is_marked=is_marked)
 
     @cached_property
     def borrowing(self) -> frozenset[tuple[str, ...]]:
@@ -471,8 +475,11 @@ class _Comparison:
             if variables is None:
                 continue
             stored = self._stored_by_place(index)
-            if not stored and (site.name, site.class_name) in self.stored.shared:
-                continue
+            if not stored and any(
+                (layer.name, layer.class_name) == (site.name, site.class_name)
+                for layer in self.stored.shared
+            ):
+                continue  # its variables are stored once
             reason = archive_reason(site, variables, stored, is_lora=self._is_lora(index))
             if reason is not None:
                 yield _Mismatch(site=site, reason=reason)

@@ -64,6 +64,7 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
         document=document,
         traits=traits,
         releases=frozenset(release.id for release in origins),
+        shared=stored.shared,
     )
     matching_rows = [
         row for row in REFUSALS if document.format in row.formats and row.shows(evidence)

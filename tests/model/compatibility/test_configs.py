@@ -807,7 +807,17 @@ def _entry(class_name: str, nodes: object, **config: object) -> Config:
         (
             [
                 _entry("Masking", _reference("x")),
-                _entry("Attention", _reference("masking"), dtype="float16"),
+                _entry("Dense", _reference("masking")),
+                _entry("Attention", _reference("dense")),
+            ],
+            "keras3.6",
+            "the query of an attention layer has a mask",
+        ),
+        (
+            [
+                _entry("Masking", _reference("x")),
+                _entry("Concatenate", [[["masking", 0, 0, {}]] * 2]),
+                _entry("Attention", _reference("concatenate")),
             ],
             "keras3.6",
             "Keras 3.6 fails if a mask reaches the query of an attention layer",
@@ -836,6 +846,24 @@ def test_calls_and_layers_that_one_release_does_not_support(
     assert str(verdicts[loader].explanation).startswith(text)
     later = "tf2.12" if loader == "tf2.9" else "keras3.15"
     assert text not in str(verdicts[later].explanation)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        _entry("Conv1D", _reference("masking"), filters=4, kernel_size=[3]),
+        _entry("ReLU", _reference("masking"), dtype="float16"),
+    ],
+)
+def test_lost_mask_does_not_reach_attention(tmp_path: Path, layer: Config) -> None:
+    """Of 108 models of TF 2.15, Keras 3.6 loads those in which a layer or a cast loses the mask."""
+    masking = _entry("Masking", _reference("x"))
+    attention = _entry("Attention", _reference(str(layer["name"])))
+    layers = (masking, layer, attention)
+    model = _functional("model", _input("x", 4, 4), *layers, outputs=[["attention", 0, 0]])
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    assert policytool.inspect(path).releases["keras3.6"].outcome == "loads"
 
 
 @pytest.mark.parametrize(("call", "fails"), [(0, False), (1, True)])
@@ -879,6 +907,46 @@ def test_layer_that_models_share_loads_in_the_measured_cases(
     found = {name for name in KERAS3_LOADERS if text in str(verdicts[name].causes)}
     assert found == set(failing)
     assert "shared between" not in str(verdicts["keras3.6"].doubts)
+
+
+@pytest.mark.parametrize("class_name", ["Dense", "ReLU"])
+def test_shared_variables_fail_in_keras_2(tmp_path: Path, class_name: str) -> None:
+    """TF 2.13 to 2.15, tf_keras 2.21 and Keras 3 fail on 5 of 5 models of each, TF 2.12 on none."""
+    layer = {"class_name": class_name, "config": {"name": "d"}, "shared_object_id": 7}
+    inner = _functional("inner", _input("a", 2), _called(layer, ["a", 0, 0]), outputs=[["d", 0, 0]])
+    chain = {"class_name": "Sequential", "config": {"name": "s", "layers": [inner, layer]}}
+    members = {**keras_members(chain), "metadata.json": b'{"keras_version": "2.15.0"}'}
+    verdicts = policytool.inspect(keras_zip(tmp_path / "m.keras", members)).releases
+    for release in ("tf2.12", "tf2.15", "tf_keras2.21", "keras3.6"):
+        fails = "Keras 2 stores its variables once" in str(verdicts[release].causes)
+        assert fails is (class_name == "Dense" and release != "tf2.12")
+
+
+@pytest.mark.parametrize(
+    ("class_name", "places", "failing"),
+    [
+        ("Dense", ["inner", "inner"], KERAS3_LOADERS),
+        ("ReLU", ["inner", "inner"], set()),
+        ("Dense", ["outer", "inner"], set()),
+        ("Dense", ["inner", "outer"], KERAS3_LOADERS),
+    ],
+)
+def test_sequential_models_that_share_a_layer(
+    tmp_path: Path, class_name: str, places: list[str], failing: Collection[str]
+) -> None:
+    """28 archives each of Keras 3.0, 3.3 and 3.15 in 3.15; only graphs confuse the calls."""
+    layer = {"class_name": class_name, "config": {"name": "d"}, "shared_object_id": 7}
+    layers = [
+        layer
+        if place == "outer"
+        else {"class_name": "Sequential", "config": {"name": f"s{number}", "layers": [layer]}}
+        for number, place in enumerate(places)
+    ]
+    members = keras_members(sequential(*layers))
+    verdicts = policytool.inspect(keras_zip(tmp_path / "m.keras", members)).releases
+    found = {name for name in KERAS3_LOADERS if "a layer is shared" in str(verdicts[name].causes)}
+    assert found == set(failing)
+    assert "is shared" not in str(verdicts["keras3.15"].doubts)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import policytool
+from policytool.formats.document import Document, ObjectNode
 from policytool.formats.format_detection import document
+from policytool.model.compatibility import restored_nodes
 from policytool.model.model import Outcome
+from policytool.model.tree.storage import NO_VARIABLES
 from tests.helpers.damaged_variables import CHECKPOINT_KINDS, damaged_checkpoint
 from tests.helpers.paths import FIXTURES
 
@@ -60,6 +63,21 @@ def test_the_state_of_an_optimizer_is_restored(tmp_path: Path) -> None:
         assert verdict.outcome is Outcome.INCOMPATIBLE
         names.add(verdict.reason)
     assert "the variable m/dense_a/kernel is not stored" in names
+
+
+@pytest.mark.parametrize("has_generators", [True, False])
+def test_tf_2_9_does_not_restore_the_generators_of_layers(*, has_generators: bool) -> None:
+    """A RandomCrop with a damaged state loads in TF 2.9, and fails in TF 2.12 and tf_keras 2.21."""
+    edges = ("crop", "_random_generator", "_generator", "_state_var")
+    nodes = {
+        number: ObjectNode(
+            id=number, identifier="", children=tuple((name, number + 1) for name in names)
+        )
+        for number, names in enumerate([*((edge,) for edge in edges), ()])
+    }
+    model = Document(path="m", format="savedmodel", nodes=nodes, restored={len(edges): None})
+    cause = restored_nodes.cause(model, NO_VARIABLES, has_generators=has_generators)
+    assert (cause is not None) is has_generators
 
 
 def test_lookup_tables_are_stored_as_two_tensors() -> None:

@@ -20,6 +20,7 @@ from policytool.migration import planning
 from policytool.migration.plan import apply_edits
 from policytool.model import reading, writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
+from policytool.model.compatibility.shared_layers import shared_layers
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
@@ -106,6 +107,10 @@ CALLS: Final = (
         "not check"
     ),
     "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
+    (
+        "a layer is shared between models; Keras 2 stores its variables once, but they are read "
+        "for each model"
+    ),
 )
 """Reasons that tests of configs and of quantized layers cover."""
 
@@ -349,10 +354,12 @@ def test_every_row_applies_to_some_fixture() -> None:
                 document.parts.values() if document.nodes else (),
             )
             origins, _ = writer_version.candidates(document.writer, marks)
+            sites = reading.load_model(document).sites if marks.nested_models else ()
             found = Evidence(
                 document=document,
                 traits=marks,
                 releases=frozenset(release.id for release in origins),
+                shared=shared_layers(document, sites, is_marked=True),
             )
             unseen = [
                 row for row in unseen if document.format not in row.formats or not row.shows(found)
