@@ -34,6 +34,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     lambdas.linear_lambdas,
     storage.code,
     keras1.keras1,
+    keras1.keras1_weights,
     keras2.keras2,
     preprocessing.preprocessing,
     shapes.inputs,
