@@ -201,8 +201,7 @@ def _find_call(name: str, *, harmful: bool) -> Iterator[HazardParts]:
 LAMBDA: Final = "Lambda"
 LAMBDA_ADVICE: Final = (
     "replace it with layers in the source and save the model again; without the source, build the "
-    "same layers in code, save to_json() of the model, and use `policytool migrate "
-    "architecture.json --weights FILE`"
+    "other layers in code, and add the stored weights with migrate --weights"
 )
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""
