@@ -216,6 +216,15 @@ class Signature(Struct, frozen=True, kw_only=True):
     name: str
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    input_shapes: Mapping[str, tuple[int | None, ...] | None] = {}
+    """
+    The shapes of the inputs by name, with None for each size that is not fixed; None if the rank is
+    not fixed.
+    """
+
+    output_shapes: Mapping[str, tuple[int | None, ...] | None] = {}
+    """The shapes of the outputs by name."""
+
     compute_dtypes: tuple[str, ...] = ()
     """The float dtypes that the ops compute in; empty if the graph was not read."""
 

@@ -161,3 +161,10 @@ def test_an_entry_of_a_model_that_no_command_fixes_has_no_command() -> None:
     [match] = policytool.explain(message, model=path).to_dict()["matches"]
     assert [step["command"] for step in match["fix"] if "migrate" in (step["command"] or "")] == []
     assert "No command fixes the model: " in match["fix"][0]["text"]
+
+
+def test_class_that_runs_saved_models_in_keras_3_is_an_answer() -> None:
+    """A word that is no topic may be a message."""
+    ended = run("explain", "TFSMLayer")
+    assert ended.code == 0
+    assert "call_endpoint='serving_default'" in ended.out

@@ -55,7 +55,7 @@ CASES: Final[dict[str, tuple[str, Options]]] = {
         "tf2.15/rnn_mixed.h5",
         Options(target="keras3.15", allow_weight_rewrite=True),
     ),
-    "unconverted": ("tf2.15/lambda.h5", Options(target="keras3.15")),
+    "unconverted": ("tf2.15/subclassed.keras", Options(target="keras3.15")),
 }
 
 

@@ -220,7 +220,6 @@ def test_ids_out_of_range_are_rejected(tmp_path: Path, ids: list[float]) -> None
         {"value": np.ones((2, 3)), "other": np.ones(2)},
         {"values": np.ones((2, 3)), "y": np.ones(2)},
         {"values": np.ones((2, 3)), "Labels": np.ones(2)},
-        {"value": np.ones((2, 3))},
         {"arr_0": np.ones((2, 3)), "arr_1": np.ones((2, 3))},
         {},
     ],
@@ -231,6 +230,14 @@ def test_names_that_are_not_inputs_are_rejected(tmp_path: Path, arrays: dict[str
     result = ", ".join(sorted(arrays)) or "no array"
     message = refusal(tmp_path / "x.npz", VALUES)
     assert message == f"{tmp_path / 'x.npz'} contains {result}, but the model expects values"
+
+
+@pytest.mark.parametrize("name", ["values", "arr_0", "x_test"])
+def test_a_single_array_is_the_single_input(tmp_path: Path, name: str) -> None:
+    given: dict[str, Any] = {name: np.ones((2, 3), dtype=np.float32)}
+    np.savez(tmp_path / "x.npz", **given)
+    arrays, _ = given_arrays.read_arrays(str(tmp_path / "x.npz"), [VALUES], [drawn()])
+    assert [array.tolist() for array in arrays] == [[[1.0] * 3] * 2]
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0,)])

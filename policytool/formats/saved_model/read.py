@@ -389,6 +389,12 @@ def _shape(shape: Any) -> tuple[int, ...] | None:
     return None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dims)
 
 
+def _open_shape(tensor: Any) -> tuple[int | None, ...] | None:
+    """Return the shape of a tensor of a graph, in which -1 stands for a size that is not fixed."""
+    sizes = _shape(tensor.shape)
+    return None if sizes is None else tuple(None if size < 0 else size for size in sizes)
+
+
 def _dtype(number: int) -> str:
     return dtypes.OF_TENSORFLOW_ENUM.get(
         number % 100, "unknown"
@@ -518,19 +524,17 @@ def _copies(objects: Any) -> frozenset[int]:
 
 def _signatures(graph: Any) -> Iterator[Signature]:
     """Return the signatures of a graph, sorted by name."""
-
-    def dtypes_of(tensors: Any) -> dict[str, str]:
-        return {
-            text(tensor.key): _dtype(tensor.value.dtype)
-            for tensor in sorted(tensors, key=lambda tensor: tensor.key)
-        }
-
-    return (
-        Signature(
-            name=text(entry.key),
-            inputs=dtypes_of(entry.value.inputs),
-            outputs=dtypes_of(entry.value.outputs),
+    for entry in sorted(graph.signatures, key=lambda entry: entry.key):
+        if _graph.is_internal(entry.key):
+            continue
+        inputs, outputs = (
+            {text(tensor.key): tensor.value for tensor in sorted(side, key=lambda side: side.key)}
+            for side in (entry.value.inputs, entry.value.outputs)
         )
-        for entry in sorted(graph.signatures, key=lambda entry: entry.key)
-        if not _graph.is_internal(entry.key)
-    )
+        yield Signature(
+            name=text(entry.key),
+            inputs={key: _dtype(tensor.dtype) for key, tensor in inputs.items()},
+            outputs={key: _dtype(tensor.dtype) for key, tensor in outputs.items()},
+            input_shapes={key: _open_shape(tensor) for key, tensor in inputs.items()},
+            output_shapes={key: _open_shape(tensor) for key, tensor in outputs.items()},
+        )

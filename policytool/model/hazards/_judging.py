@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from policytool.model import inbound_nodes
 from policytool.model.calls import CONSTANT
-from policytool.releases import keras_objects, known_arguments, symbols
+from policytool.releases import keras_objects, known_arguments, lambda_code, symbols
 from policytool.releases.layer_classes import layer_facts, public_class_name
 from policytool.releases.symbols import in_tensorflow, is_foreign, is_harmful, is_own, op
 from policytool.support.errors import short
@@ -199,7 +199,10 @@ def _find_call(name: str, *, harmful: bool) -> Iterator[HazardParts]:
 
 
 LAMBDA: Final = "Lambda"
-LAMBDA_ADVICE: Final = "replace it with layers in the source and save the model again"
+LAMBDA_ADVICE: Final = (
+    "replace it with layers in the source and save the model again; without the source, build the "
+    "other layers in code, and add the stored weights with migrate --weights"
+)
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""
 
@@ -246,8 +249,8 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
                 Harm.CODE,
                 _BYTE_CODE,
                 (
-                    f"contains Python bytecode ({key.removesuffix(_TYPE)}), which runs when the "
-                    "model loads"
+                    f"contains Python bytecode ({key.removesuffix(_TYPE)}"
+                    f"{_code_text(value, ': ')}), which runs when the model loads"
                 ),
             )
     class_name, config = keras_objects.class_of(value), value.get("config")
@@ -328,7 +331,14 @@ def _find_lambda_code(config: dict[str, Json]) -> Iterator[HazardParts]:
             f"is a Lambda that calls the Python function {short(function)}",
         )
     elif isinstance(function, list) or not isinstance(function, dict):
-        yield Harm.CODE, _BYTE_CODE, f"is a Lambda with Python bytecode, {_RUNS}"
+        text = _code_text(config, " (", ")")
+        yield Harm.CODE, _BYTE_CODE, f"is a Lambda with Python bytecode{text}, {_RUNS}"
+
+
+def _code_text(config: dict[str, Json], before: str, after: str = "") -> str:
+    """Return what the byte code of a Lambda computes, between two texts; empty if unknown."""
+    expression = lambda_code.expression(config)
+    return f"{before}{expression.text}{after}" if expression is not None else ""
 
 
 def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[HazardParts]:

@@ -29,7 +29,7 @@ from policytool.reports.words import HEADROOM, bytes_words, figure, many, share
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.commands.inspect import Failure
     from policytool.migration.planning.options import Options
@@ -82,6 +82,14 @@ _NOTHING: Final = {
     Open.NOT_FINITE: "output {} of the reference is not finite",
     Open.UNFIT: "output {} has no values of the kind in --output-kind",
 }
+_TO_DECIDE: Final = "to decide, {}"
+_STEPS: Final[Mapping[Open | None, str]] = {
+    Open.BETWEEN: "add --labels and --metric, or keep layers in float32 with policytool tune",
+    Open.CONSTANT: "use other --inputs",
+    Open.NOT_FINITE: "use other --inputs",
+}
+"""What decides, by the reason; the sentences about other reasons name it."""
+
 _DIGITS: Final = 2
 _TIMES: Final = 2.0
 """The factor from which on a change is not reported in percent."""
@@ -110,7 +118,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         return f"Differs from the recorded run on {input_words}: {'; '.join(findings)}"
     if not run.is_on_data:
         evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
-        remarks = "; ".join([*evidence, *limits])
+        step = [_TO_DECIDE.format("add --inputs DATA.npz")] if answer is Answer.UNDECIDED else []
+        remarks = "; ".join([*evidence, *limits, *step])
         return f"{WORDS[answer]}{policy_words}: not tested on your data; {remarks}"
     deciding = max(run.answers, key=_weight, default=None)
     if deciding is None:
@@ -122,6 +131,9 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         f"{output_words}{answer_reason(deciding, metric)}",
         *(limits if answer is Answer.SAFE else findings),
     ]
+    deciding_step = "use more rows" if deciding.labels is not None else _STEPS.get(deciding.why)
+    if answer is Answer.UNDECIDED and deciding_step is not None:
+        reasons.append(_TO_DECIDE.format(deciding_step))
     return f"{WORDS[answer]}{policy_words}{rows}: {'; '.join(reasons)}"
 
 
@@ -358,7 +370,7 @@ def _missing(run: CheckRun) -> Iterator[str]:
     )
     yield (
         f"{many(len(run.missing), 'op')} {'has' if len(run.missing) == 1 else 'have'} no kernel on "
-        f"{run.device.name}: {join_first(ops)}"
+        f"{run.device.name}: {join_first(ops)}; {_TO_DECIDE.format('select another --device')}"
     )
 
 

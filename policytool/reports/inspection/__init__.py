@@ -35,6 +35,7 @@ from policytool.reports.inspection.fields import (
     every_row,
     model_values,
     rows,
+    shape_text,
 )
 from policytool.reports.page import (
     Bar,
@@ -328,16 +329,19 @@ _SERVING: Final = "serving_default"
 
 def _serving(model: Model) -> str:
     """
-    Return a signature of a SavedModel, and the programs that run it; nothing for other models, and
-    for damaged ones.
+    Return a signature of a SavedModel, and the programs that run it; nothing for other models. No
+    program runs a damaged one.
     """
-    if not model.signatures or _defect(model) is not None:
+    if not model.signatures:
         return ""
+    if _defect(model) is not None:
+        return "no program can run its signatures"
     first = min(model.signatures, key=lambda signature: signature.name != _SERVING)
     further_count = len(model.signatures) - 1
     others = f" and {further_count} more" if further_count else ""
     return (
-        f"{'signatures' if further_count else 'signature'} {signature_words(first)}{others} for "
+        f"{'signatures' if further_count else 'signature'} "
+        f"{signature_words(first, with_shapes=False)}{others} for "
         "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
     )
 
@@ -445,13 +449,23 @@ def _signature(signature: Signature, declared: Declared, *, ops: bool) -> Iterat
         yield Fact(label="", text=ops_words(signature.ops), tone=Tone.DIM)
 
 
-def signature_words(signature: Signature) -> str:
-    """Return a signature with its arguments, results and their dtypes."""
+def signature_words(signature: Signature, *, with_shapes: bool = True) -> str:
+    """Return a signature with its arguments, results, and their dtypes and shapes."""
     sides = [
-        ", ".join(f"{key}: {value}" for key, value in side.items())
-        for side in (signature.inputs, signature.outputs)
+        ", ".join(
+            f"{key}: {dtype}{_fixed_shape(shapes.get(key)) if with_shapes else ''}"
+            for key, dtype in side.items()
+        )
+        for side, shapes in (
+            (signature.inputs, signature.input_shapes),
+            (signature.outputs, signature.output_shapes),
+        )
     ]
     return f"{signature.name}({sides[0]}) → {sides[1]}"
+
+
+def _fixed_shape(shape: Sequence[int | None] | None) -> str:
+    return f" {shape_text(shape)}" if shape is not None else ""
 
 
 def attention(model: Model) -> list[str]:

@@ -239,9 +239,12 @@ def _count_text(count: int | None) -> str:
 
 
 def _shape_text(layer: Layer) -> str:
-    if layer.output_shape is None:
-        return ""
-    return f"({', '.join('?' if size is None else str(size) for size in layer.output_shape)})"
+    return shape_text(layer.output_shape) if layer.output_shape is not None else ""
+
+
+def shape_text(sizes: Iterable[int | None]) -> str:
+    """Return a shape, with a question mark for each size that is not fixed."""
+    return f"({', '.join('?' if size is None else str(size) for size in sizes)})"
 
 
 PARAMETERS: Final[Field[Layer]] = Field(
@@ -437,12 +440,20 @@ STORED_TABLE: Final = (
 )
 """The columns for files that say no more of their layers than their variables and ops."""
 
+_SHAPES: Final = mapping(nullable(items(nullable(COUNT))))
+_SHAPES_TEXT: Final = (
+    "Map of argument names to shapes, in which sizes that are not fixed are null. A shape is null "
+    "if its number of dimensions is not fixed."
+)
+
 _SIGNATURE: Final[Record[Signature]] = Record(
     "",
     (
         Field("name", TEXT, "The name of the signature."),
         Field("inputs", mapping(DTYPE), "Map of argument names to dtypes."),
         Field("outputs", mapping(DTYPE), "Map of argument names to dtypes."),
+        Field("input_shapes", _SHAPES, _SHAPES_TEXT),
+        Field("output_shapes", _SHAPES, _SHAPES_TEXT),
         Field(
             "compute_dtypes",
             DTYPES,

@@ -219,12 +219,15 @@ def read_arrays(
 ) -> tuple[list[Any], list[str]]:
     """
     Return the arrays of a file in the order of the inputs, and for each how it was fitted to its
-    input.
+    input. A single array is the single input, whatever its name.
 
     :raises Refused: if the file cannot be read, is larger than the memory, or contains other arrays
         than the model expects.
     """
-    arrays = with_names(arrays_of(path), [slot.name for slot in slots])
+    arrays, names = arrays_of(path), [slot.name for slot in slots]
+    if len(arrays) == len(names) == 1:
+        arrays = dict(zip(names, arrays.values()))
+    arrays = with_names(arrays, names)
     return fitted_arrays(arrays, slots, recipes, Source(path, CODE, "the file"))
 
 

@@ -57,6 +57,7 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "TensorInfo": (
         (1, "name", "bytes"),
         (2, "dtype", "int32"),
+        (3, "shape", "Shape"),
         (4, "sparse", "SparseInfo"),
         (5, "composite", "CompositeInfo"),
     ),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 import policytool
 from policytool.support.text import protobuf_messages
-from tests.conftest import MIXED_SAVEDMODEL
+from tests.conftest import MIXED_SAVEDMODEL, run
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Object, keras_object, saved_model, small_saved_model
@@ -57,6 +58,21 @@ def test_metadata_in_both_places_gives_the_same_layers(tmp_path: Path) -> None:
     assert inner.layers[1].address.part == "saved_model.pb#1"
     assert beside.layers[1].address
     assert beside.layers[1].address.part == "keras_metadata.pb#1"
+
+
+def test_signatures_have_dtypes_and_shapes() -> None:
+    (signature,) = policytool.inspect(MIXED_SAVEDMODEL).signatures
+    assert signature.input_shapes.keys() == signature.inputs.keys()
+    assert {shape[0] for shape in signature.input_shapes.values() if shape} == {None}
+    assert "float32 (?, " in run("inspect", MIXED_SAVEDMODEL).out
+
+
+def test_no_program_runs_a_model_without_values(tmp_path: Path) -> None:
+    shutil.copytree(MIXED_SAVEDMODEL, tmp_path / "model")
+    (tmp_path / "model/variables/variables.data-00000-of-00001").unlink()
+    printed = " ".join(run("inspect", tmp_path / "model").out.split())
+    assert "no program can run its signatures" in printed
+    assert "for TF Serving" not in printed
 
 
 def test_without_keras_metadata_variables_are_listed(tmp_path: Path) -> None:

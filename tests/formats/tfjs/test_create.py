@@ -89,7 +89,6 @@ def test_files_are_never_replaced_by_a_model_for_tensorflow_js(tmp_path: Path) -
 
 def test_classes_that_tensorflow_js_lacks_are_reported(tmp_path: Path) -> None:
     for name, reason in (
-        ("tf2.15/lambda.h5", "TensorFlow.js has no layer Lambda"),
         ("keras3.15/mha.keras", "TensorFlow.js has no layer MultiHeadAttention"),
         ("tf2.15/shared_layer.h5", "common/kernel"),
         ("keras3.15/custom_layer.keras", "Pair"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.helpers.convertible_models import (
     tensor,
     told,
 )
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from tests.helpers.convertible_models import Config
@@ -478,6 +480,42 @@ class TestKeys:
             layer2("Lambda", "code", ONE, function=["", None, None], function_type="lambda"),
         )
         assert "bytecode" in refusals(model, K3)
+
+    @pytest.mark.parametrize(
+        ("text", "dtype", "becomes_rescaling"),
+        [
+            ("(x - 127.5) / 127.5", "float32", True),
+            ("(x - 127.5) / 127.5", "uint8", False),  # TensorFlow divides integers differently
+            ("tf.cast(x, tf.float32) / 255.0", "uint8", True),
+            ("K.mean(x, axis=1)", "float32", False),
+            ("1.0 / x", "float32", False),
+        ],
+    )
+    def test_lambda_that_scales_becomes_a_rescaling(
+        self, text: str, dtype: str, *, becomes_rescaling: bool
+    ) -> None:
+        codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))
+        function = [codes["3.8"][text], None, None]
+        code = layer2("Lambda", "code", ONE, function=function, function_type="lambda")
+        given = input2("x", 4)
+        given["config"]["dtype"] = dtype
+        model = keras2(given, code)
+        if not becomes_rescaling:
+            assert f"computes {text} with Python bytecode" in refusals(model, K3)
+            return
+        layer = named(converted_config(model, K3), "code")
+        assert layer["class_name"] == "Rescaling"
+        assert {"scale", "offset"} < layer["config"].keys()
+        assert "function" not in layer["config"]
+
+    def test_lambda_of_a_model_with_masks_is_rejected(self) -> None:
+        """A Lambda drops the mask of its input, and a Rescaling of Keras 3 keeps it."""
+        codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))
+        function = [codes["3.8"]["x / 255.0"], None, None]
+        calls = [["masking", 0, 0, {}]]
+        code = layer2("Lambda", "code", calls, function=function, function_type="lambda")
+        model = keras2(input2("x", 3, 4), layer2("Masking", "masking", ONE, mask_value=0.0), code)
+        assert "computes x / 255.0" in refusals(model, K3)
 
     @pytest.mark.parametrize(
         ("known", "flattened", "expected"),

@@ -5,7 +5,9 @@ other releases.
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
@@ -23,6 +25,7 @@ from policytool.migration.convert.rewrites import REWRITES, ConversionContext, k
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.reports.plans.diff import stored_values_words
+from tests.helpers.convertible_models import input3, keras3, layer3, tensor
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -178,6 +181,26 @@ def test_renamed_variables_keep_their_values(tmp_path: Path) -> None:
     plan = policytool.migrate(path, target="tf_keras", preview=True).plan
     assert plan.conversion is not None
     assert stored_values_words(plan.conversion) == "all stored values are unchanged"
+
+
+@pytest.mark.parametrize("suffix", ["", ":0"])
+def test_separate_weights_of_keras_1_fit_a_later_architecture(tmp_path: Path, suffix: str) -> None:
+    """Their names are those of Keras 1, whatever release wrote the architecture."""
+    layer = layer3("Dense", "dense", tensor("x"), units=2)
+    architecture, weights = tmp_path / "model.json", tmp_path / "weights.h5"
+    architecture.write_text(json.dumps(keras3(input3("x", 3), layer)))
+    kernel = np.arange(6, dtype=np.float32).reshape(3, 2)
+    with h5py.File(weights, "w") as file:
+        file.attrs.update({"layer_names": [b"dense_1"], "keras_version": "1.2.2"})
+        group = file.create_group("dense_1")
+        names = [f"dense_1_W{suffix}", f"dense_1_b{suffix}"]
+        group.attrs["weight_names"] = [name.encode() for name in names]
+        group[names[0]], group[names[1]] = kernel, np.ones(2, np.float32)
+    output = tmp_path / "model.keras"
+    policytool.migrate(architecture, weights=weights, target="keras3", output=output, verify=False)
+    with zipfile.ZipFile(output) as archive:
+        stored = h5py.File(io.BytesIO(archive.read("model.weights.h5")))
+        assert stored["layers/dense/vars/0"][...].tolist() == kernel.tolist()
 
 
 def test_parts_are_turned_flipped_and_joined() -> None:

@@ -18,6 +18,7 @@ from policytool.migration.convert.rewrites import (
     directions,
     keras1,
     keras2,
+    lambdas,
     layers,
     masks,
     operations,
@@ -30,8 +31,10 @@ from policytool.migration.convert.rewrites._base import ConversionContext, Rewri
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
     storage.applications,
+    lambdas.linear_lambdas,
     storage.code,
     keras1.keras1,
+    keras1.keras1_weights,
     keras2.keras2,
     preprocessing.preprocessing,
     shapes.inputs,

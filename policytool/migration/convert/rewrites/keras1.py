@@ -22,7 +22,7 @@ from policytool.migration.convert.architecture import (
     Unit,
     map_units,
 )
-from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
+from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.target import display_value
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import generations
@@ -424,6 +424,40 @@ def keras1(root: Unit, context: ConversionContext) -> Unit:
         )
 
     return map_units(root, change)
+
+
+def _has_separate_weights(context: ConversionContext) -> bool:
+    """Return whether an architecture of a later release has weights with the names of Keras 1."""
+    document = context.loaded.document
+    return (
+        document.weights is not None
+        and context.loaded.generation is not generations.KERAS_1
+        and any(
+            tensor.path[-1].removesuffix(":0").endswith("_W") for tensor in document.tensors or ()
+        )
+    )
+
+
+@layer_rewrite(
+    applies=_has_separate_weights,
+)
+def keras1_weights(unit: Unit, _context: ConversionContext) -> Unit:
+    """
+    Reads separate weights with the names of Keras 1 for an architecture of a later release.
+
+    Only layers whose variables have the same layout in all releases are read: the layout of others,
+    such as convolutions, depends on the config in Keras 1.
+    """
+    names = _PLAIN.get(unit.class_name) if unit.site is not None else None
+    if names is None:
+        return unit
+    has_bias = unit.config.get("use_bias", True) is not False
+    return replace(
+        unit,
+        layout={
+            new: Recipe(parts=(old,)) for new, old in names.items() if new != "bias" or has_bias
+        },
+    )
 
 
 def _refuse(unit: Unit, context: ConversionContext) -> Unit:

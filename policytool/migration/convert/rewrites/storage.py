@@ -30,6 +30,7 @@ from policytool.migration.planning.notes import custom_code_words
 from policytool.model.calls import Call, Reference
 from policytool.model.compatibility.incompatibilities import KEYS_OF_OPTIMIZED_LAYERS
 from policytool.model.hazards import LAMBDA_ADVICE
+from policytool.releases import lambda_code
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 
@@ -339,7 +340,7 @@ _FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
 
 
 @rewrite(
-    after=("applications",),  # it replaces private classes, so they are not custom classes
+    after=("applications", "linear_lambdas"),  # they replace custom classes and code
     applies=lambda context: context.crosses,
 )
 def code(root: Unit, context: ConversionContext) -> Unit:
@@ -367,8 +368,12 @@ def code(root: Unit, context: ConversionContext) -> Unit:
                 )
             custom_units.setdefault(unit.class_name, unit)
         elif unit.class_name == "Lambda":
+            expression = lambda_code.expression(unit.config)
             reason = (
-                "contains Python bytecode or a function name, which the other library reads "
+                f"computes {expression.text} with Python bytecode, which depends on the Python "
+                "version"
+                if expression is not None
+                else "contains Python bytecode or a function name, which the other library reads "
                 "differently"
             )
             context.log.refuse(

@@ -1,0 +1,86 @@
+"""Lambda layers whose bytecode computes what a layer of Keras computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Network, Unit, map_networks, walk
+from policytool.migration.convert.masks.flow import makes_mask
+from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
+from policytool.migration.convert.tensor_facts import compute_dtype, network_dtypes
+from policytool.model.calls import Reference, tensors
+from policytool.model.hazards import LAMBDA
+from policytool.releases import lambda_code
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.model.calls import Argument
+
+_KEYS: Final = ("arguments", "function", "mask", "module", "output_shape")
+"""The beginnings of the arguments that only a Lambda has."""
+
+_FLOAT32: Final = "float32"
+
+
+@rewrite(
+    applies=lambda _: True,
+)
+def linear_lambdas(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Replaces a Lambda whose bytecode multiplies, divides, adds or subtracts numbers, such as
+    ``x / 255.0``, with a Rescaling. No code is executed.
+
+    Both layers compute in float32. A Lambda drops the mask of its input, and a Rescaling of Keras 3
+    keeps it, so a model with masks is not changed.
+    """
+    if any(makes_mask(unit) for unit in walk(root)):
+        return root
+
+    def change(network: Network) -> Network:
+        units = [
+            _rescaling(unit, network, place, context) if unit.class_name == LAMBDA else unit
+            for place, unit in enumerate(network.units)
+        ]
+        return replace(network, units=tuple(units))
+
+    return map_networks(root, change)
+
+
+def _rescaling(unit: Unit, network: Network, place: int, context: ConversionContext) -> Unit:
+    """Return a Rescaling that computes what a Lambda computes; the Lambda if no Rescaling does."""
+    expression = lambda_code.expression(unit.config)
+    if (
+        unit.custom
+        or expression is None
+        or not expression.scale
+        or compute_dtype(unit) != _FLOAT32
+        or unit.config.get("mask") is not None
+        or not (expression.is_cast or _has_float32_inputs(unit, network, place))
+    ):
+        return unit
+    context.log.change(
+        "lambda",
+        unit,
+        f"Lambda becomes Rescaling, which computes {expression.text} except for rounding",
+    )
+    kept = unit.without(*(key for key in unit.config if key.startswith(_KEYS)))
+    return replace(
+        kept.with_config(scale=expression.scale, offset=expression.offset),
+        class_name="Rescaling",
+    )
+
+
+def _has_float32_inputs(unit: Unit, network: Network, place: int) -> bool:
+    """
+    Return whether the layer gets float32 tensors: TensorFlow divides integers in another dtype than
+    Rescaling. The first layer of a chain has inputs of its own dtype.
+    """
+    inputs: Sequence[Argument] = (
+        [Reference(layer=before.name) for before in network.units[max(place - 1, 0) : place]]
+        if network.is_chain
+        else [tensor for call in unit.calls for tensor in tensors(call.args)]
+    )
+    found = {network_dtypes(network).of(tensor) for tensor in inputs}
+    return found == {_FLOAT32} or (network.is_chain and place == 0)
