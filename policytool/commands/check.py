@@ -194,11 +194,12 @@ def _explain_failure(
         trial_options = options.for_candidate(replace(options.candidate, to=policy))
         return measure(*inputs, trial_options, *tools_and_copies).check
 
+    changes_layers = inputs[1] is None and not options.candidate.quantizes
     policy = _OTHER_MIXED.get(options.candidate.to or "")
     return check_trials.explain(
         failed,
         Choices.of(measured.candidate)
-        if inputs[1] is None and measured.candidate is not None
+        if changes_layers and measured.candidate is not None
         else None,
         trial,
         Budget(
@@ -216,7 +217,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
     Return the options of ``migrate`` that pass all measurements; None if no such options exist, or
     if they change nothing, as with all layers in float32.
     """
-    if any(run.missing for run in check.runs):
+    if candidate.quantizes or any(run.missing for run in check.runs):
         return None
     options = replace(candidate, retrace=source.document.format == "savedmodel")
     advice = check.advice
