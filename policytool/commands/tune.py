@@ -69,7 +69,7 @@ def tune(
     """
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
-        candidates = _candidates(source, options, tools, hand_over)
+        candidates = find_candidates(source, options, tools, hand_over)
         with TrialRuns(source, candidates, options, tools, hand_over) as runs:
             return _search(runs, report)
 
@@ -146,7 +146,7 @@ def tune_and_write(
                 model.display_path,
                 overwrite=destination.overwrite,
             )
-        candidates = _candidates(source, options, tools, hand_over)
+        candidates = find_candidates(source, options, tools, hand_over)
         with TrialRuns(source, candidates, options, tools, hand_over) as runs:
             tuning = _search(runs, report)
             if not tuning.passed or tuning.best is None:
@@ -215,9 +215,16 @@ def _target(
     return planned.target
 
 
-def _candidates(
+def find_candidates(
     source: CheckSource, options: TuneOptions, tools: TensorFlowTools, hand_over: HandOver
 ) -> Candidates:
+    """
+    Return the layers among which a search selects those that stay in float32.
+
+    :raises UsageError: if the options contradict the model, or no layer would be converted.
+    :raises ModelFileError: if the model cannot be changed in this way.
+    :raises WorkerError: if the child process fails.
+    """
     if options.candidate.quantizes:
         return quantized_model.candidates(source, options, tools, hand_over)
     with steps.budget(source.input.display_path):

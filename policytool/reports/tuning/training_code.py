@@ -75,7 +75,8 @@ def _quantization(
     yield from ("import re", "", "unquantized = [")
     yield from (f"    {_literal(_pattern(path, classes))}," for path in kept)
     yield from ("]", "model.quantize(", f"    {mode},")
-    yield "    filters=lambda layer: not any(re.search(path, layer.path) for path in unquantized),"
+    # some layers, such as inputs, have no path
+    yield '    filters=lambda layer: not re.search("|".join(unquantized), layer.path or ""),'
     yield ")"
 
 
