@@ -177,6 +177,8 @@ def _explain_failure(
     if not _is_explicable(failed):
         return replace(failed, runs=tuple(map(origins.with_reference_nan_origin, failed.runs)))
 
+    changes_layers = inputs[1] is None and not options.candidate.quantizes
+
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again with these layers in float32; with no layers, run the diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
@@ -185,6 +187,7 @@ def _explain_failure(
             options.for_candidate(candidate),
             isolated=True,
             diagnosis=not kept,
+            sensitivity=not kept and changes_layers,
             exponents=options.exponents and not kept,
         )
         return measure(*inputs, trial_options, *tools_and_copies).check
@@ -194,7 +197,6 @@ def _explain_failure(
         trial_options = options.for_candidate(replace(options.candidate, to=policy))
         return measure(*inputs, trial_options, *tools_and_copies).check
 
-    changes_layers = inputs[1] is None and not options.candidate.quantizes
     policy = _OTHER_MIXED.get(options.candidate.to or "")
     return check_trials.explain(
         failed,

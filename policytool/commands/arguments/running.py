@@ -21,7 +21,7 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
     to: Annotated[
         str | None,
         Option(
-            "Policy of the candidate, as in migrate; or int8 or int4, to which Keras 3 quantizes.",
+            "New policy, as in migrate; or int8, int4.",
             Group.POLICY,
             essential=True,
             metavar="POLICY",
