@@ -36,7 +36,7 @@ def write_model(directory: Path, seed: int, *, is_random: bool) -> Mapping[str, 
     rng = np.random.default_rng(seed)
     keras.utils.set_random_seed(seed)
     base = f"random-quantized-{seed}" if is_random else f"quantized-{seed}"
-    count = int(rng.integers(3, 5 if is_random else 7))
+    count = int(rng.integers(*((2, 4) if is_random else (3, 7))))
     names = [f"dense_{number}" for number in range(count)]
     planted = set(names) if is_random else set(rng.choice(names, int(rng.integers(1, 3)), False))
     layers = keras.layers
