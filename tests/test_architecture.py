@@ -86,7 +86,7 @@ OPTIONAL: Final = {
             *(f"commands.{name}" for name in ("check", "check_options", "check_run")),
             *(f"commands.{name}" for name in ("check_recordings", "check_releases")),
             *(f"commands.{name}" for name in ("check_trials", "load")),
-            *(f"commands.{name}" for name in ("tune", "tune_run")),
+            *(f"commands.{name}" for name in ("quantized_model", "tune", "tune_run")),
             *("commands.arguments.running", "cli.check_command", "cli.tune_command"),
             *("reports.checks", "reports.tuning", "results.change", "api"),
             "results.program_values",

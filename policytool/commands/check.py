@@ -177,6 +177,8 @@ def _explain_failure(
     if not _is_explicable(failed):
         return replace(failed, runs=tuple(map(origins.with_reference_nan_origin, failed.runs)))
 
+    changes_layers = inputs[1] is None and not options.candidate.quantizes
+
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again with these layers in float32; with no layers, run the diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
@@ -185,6 +187,7 @@ def _explain_failure(
             options.for_candidate(candidate),
             isolated=True,
             diagnosis=not kept,
+            sensitivity=not kept and changes_layers,
             exponents=options.exponents and not kept,
         )
         return measure(*inputs, trial_options, *tools_and_copies).check
@@ -198,7 +201,7 @@ def _explain_failure(
     return check_trials.explain(
         failed,
         Choices.of(measured.candidate)
-        if inputs[1] is None and measured.candidate is not None
+        if changes_layers and measured.candidate is not None
         else None,
         trial,
         Budget(
@@ -216,7 +219,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
     Return the options of ``migrate`` that pass all measurements; None if no such options exist, or
     if they change nothing, as with all layers in float32.
     """
-    if any(run.missing for run in check.runs):
+    if candidate.quantizes or any(run.missing for run in check.runs):
         return None
     options = replace(candidate, retrace=source.document.format == "savedmodel")
     advice = check.advice

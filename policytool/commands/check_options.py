@@ -110,7 +110,7 @@ def check_options(arguments: CheckArguments) -> CheckOptions:
     _check_recording(arguments)
     return CheckOptions(
         candidate=options_from_arguments(
-            arguments.to, as_texts(arguments.set), include=arguments.include
+            arguments.to, as_texts(arguments.set), include=arguments.include, quantizes=True
         ),
         weights=as_path(arguments.weights),
         inputs=file_or_function(str(as_path(arguments.inputs)))

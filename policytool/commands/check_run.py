@@ -394,13 +394,21 @@ def _run(
             inputs, sides, answer["libraries"], answer["backends"], strict=True
         )
     )
+    quantized = answer.get("quantized", ())
+    if quantized:
+        counts = Counter(candidate.policies)
+        counts.subtract(_shown_policies(sides[1], frozenset(quantized)))
+        policies = {name: count for name, count in counts.items() if count}
+        candidate = replace(
+            candidate, policies={**policies, str(options.candidate.to): len(quantized)}
+        )
     return Check(
         reference=reference,
         candidate=candidate,
         versions=answer["versions"],
         runs=runs,
         notes=tuple(notes),
-        is_same_model=not answer["unquantized"],
+        is_same_model=not answer["unquantized"] and not quantized,
         connected_layers=original.loaded.connected_layers if original.loaded is not None else (),
     )
 
@@ -521,6 +529,12 @@ def side_of_check(source: Input, side: PreparedSide, library: str) -> CheckSide:
         written_with=side.loaded.document.writer.backend if side.loaded is not None else None,
         dequantized=side.dequantized,
     )
+
+
+def _shown_policies(side: PreparedSide, paths: frozenset[str]) -> list[str]:
+    """Return the policies that these layers have in the file, for reports."""
+    layers = side.loaded.layers if side.loaded is not None else ()
+    return [_shown_policy(side, layer) for layer in layers if layer.path in paths]
 
 
 def _shown_policy(side: PreparedSide, layer: Layer) -> str:

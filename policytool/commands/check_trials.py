@@ -1,6 +1,7 @@
 """
 Finds the cause of a failed check, and the layers that must stay in float32 for it to pass. The
-check runs again, first as a diagnosis, and then with sets of layers in float32.
+check runs again, first as a diagnosis, and then with sets of layers in float32, which the search of
+``tune`` selects.
 
 A set is accepted only if the whole check passes with it, with a model as ``migrate`` would write
 it.
@@ -8,13 +9,17 @@ it.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policytool.numerics.check_results.verdicts import Advice
+from policytool.numerics.check_results.verdicts import Advice, excess
+from policytool.numerics.tuning import candidate_layers, search
+from policytool.numerics.tuning.results import Ending, Trial
+from policytool.numerics.tuning.search import ExhaustedError, Hints, Search, Trials
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Blame, Charge
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.verdicts.origins import Choices
 
-    Trial = Callable[[frozenset[str]], Check]
+    RunCheck = Callable[[frozenset[str]], Check]
     """
     Runs the check with these layers in float32. With no layers, runs the diagnosis, which takes 1.5
     times as long as the check.
@@ -70,7 +75,7 @@ class Alternative(Struct, frozen=True, kw_only=True):
 def explain(
     failed: Check,
     choices: Choices | None,
-    trial: Trial,
+    trial: RunCheck,
     budget: Budget,
     alternative: Alternative | None = None,
 ) -> Check:
@@ -82,27 +87,27 @@ def explain(
     :param alternative: the policy to try if most layers have to be kept, or if no set of layers is
         found; one trial is reserved for it
     """
-    search = _Search(trial, budget, reserved=alternative is not None)
-    diagnosis = search.run(frozenset())
+    runs = _Runs(trial, budget, reserved=alternative is not None)
+    diagnosis = runs.run(frozenset())
     if diagnosis is None:
         return failed
-    kept = _find_layers(search, diagnosis, choices) if choices is not None else None
-    runs = [
+    kept = _find_layers(runs, diagnosis, choices) if choices is not None else None
+    explained = [
         _with_origin(run, diagnosed_run, choices, kept)
         for run, diagnosed_run in zip(failed.runs, diagnosis.runs, strict=True)
     ]
     if choices is None or diagnosis.holds:
-        return replace(failed, runs=tuple(runs))
+        return replace(failed, runs=tuple(explained))
     advice = Advice(
         layers=tuple(path for path in choices.paths if kept is not None and path in kept),
-        trials=search.count,
-        exhausted=kept is None and search.is_exhausted,
+        trials=runs.count,
+        exhausted=kept is None and runs.is_exhausted,
         choices=len(choices.paths),
     )
     unfit = advice.is_unfit or not advice.layers
-    if alternative is not None and unfit and search.run_reserved(alternative.trial):
+    if alternative is not None and unfit and runs.run_reserved(alternative.trial):
         advice = replace(advice, policy=alternative.policy)
-    return replace(failed, runs=tuple(runs), advice=replace(advice, trials=search.count))
+    return replace(failed, runs=tuple(explained), advice=replace(advice, trials=runs.count))
 
 
 def _with_origin(
@@ -143,10 +148,10 @@ def _first_kept(
     return None
 
 
-class _Search:
+class _Runs:
     """Runs trials, each set of layers once, within a budget."""
 
-    def __init__(self, trial: Trial, budget: Budget, *, reserved: bool = False) -> None:
+    def __init__(self, trial: RunCheck, budget: Budget, *, reserved: bool = False) -> None:
         """
         Start the time limit of the search.
 
@@ -209,99 +214,48 @@ class _Search:
         except (ModelFileError, UsageError):
             return None
 
-    def passes(self, kept: frozenset[str]) -> bool:
-        """Return whether the check passes with these layers in float32."""
-        check = self.run(kept)
-        return check is not None and check.holds
 
-
-def _find_layers(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
+def _find_layers(runs: _Runs, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
     """
-    Return a small set of layers with which the check passes if they stay in float32; None if
-    the trials found none.
+    Return a small set of layers with which the check passes if they stay in float32, by the search
+    of ``tune``; None if the trials found none.
     """
-    all_layers = frozenset(choices.paths)
-    kept = _follow_charges(search, diagnosis, choices)
-    if kept is None and search.passes(all_layers):
-        kept = _follow_losses(search, diagnosis, choices) or all_layers
-    return _shrink(search, kept, _failed_run(diagnosis), choices) if kept is not None else None
+
+    def run(kept: frozenset[str]) -> Trial:
+        check = runs.run(kept)
+        if check is None and runs.is_exhausted:
+            raise ExhaustedError(Ending.TRIALS)
+        return _trial(kept, check)
+
+    hints = Hints(
+        candidates=choices.paths,
+        groups=candidate_layers.groups(choices.paths),
+        rankings=(next(candidate_layers.rankings(diagnosis, choices.paths)),),
+        suggestion=origins.propose(_failed_run(diagnosis), choices),
+    )
+    trials = Trials(run, search.Budget(trials=math.inf), (_trial(frozenset(), diagnosis),))
+    layer_search = Search(hints, trials)
+    layer_search.run()
+    return frozenset(layer_search.best.kept) if layer_search.best is not None else None
 
 
-def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
-    """
-    Return a set with which the check passes, or None: keep the layers that cause the error, and
-    then the layers that cause the next one.
-    """
-    kept: frozenset[str] = frozenset()
-    check: Check | None = diagnosis
-    run = _failed_run(diagnosis)
-    while not search.is_exhausted:
-        run = (
-            origins.with_traces(_failed_run(check), _failed_run(diagnosis))
-            if check is not None
-            else run
-        )
-        added_layers = origins.propose(run, choices) - kept if check is not None else frozenset()
-        if not added_layers and kept:
-            added_layers = origins.neighbours(run, kept, choices)
-        if not added_layers or kept | added_layers == frozenset(choices.paths):
-            return None
-        kept |= added_layers
-        check = search.run(kept)
-        if check is not None and check.holds:
-            return kept
-    return None
-
-
-def _follow_losses(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
-    """
-    Return a set with which the check passes, or None: keep the layers with the largest losses,
-    first one of them, and then twice as many in each trial.
-    """
-    ranked = origins.units_by_loss(_failed_run(diagnosis), choices)
-    count = 1
-    while count < len(ranked) and not search.is_exhausted:
-        kept = frozenset().union(*ranked[:count])
-        if search.passes(kept):
-            return kept
-        count *= 2
-    return None
-
-
-def _shrink(
-    search: _Search, kept: frozenset[str], run: CheckRun, choices: Choices
-) -> frozenset[str]:
-    """
-    Return a smaller set with which the check passes. Parts of the set are left out, first halves
-    and then smaller parts, until the budget ends (delta debugging, Zeller and Hildebrandt 2002).
-    """
-    units = _kept_units(kept, run, choices)
-    parts = 2
-    while len(units) > 1 and not search.is_exhausted:
-        size = -(-len(units) // parts)
-        chunks = [units[start : start + size] for start in range(0, len(units), size)]
-        for chunk in chunks:
-            remaining = [unit for unit in units if unit not in chunk]
-            if remaining and search.passes(frozenset().union(*remaining)):
-                units, parts = remaining, max(parts - 1, 2)
-                break
-        else:
-            if parts >= len(units):
-                break
-            parts = min(2 * parts, len(units))
-    return frozenset().union(*units)
-
-
-def _kept_units(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[frozenset[str]]:
-    """Return the layers in units that are kept or left out together, in the order of the model."""
-    remaining = set(kept)
-    units: list[frozenset[str]] = []
-    for place, call in enumerate(run.calls):
-        unit = origins.deciding_layers(run, place, choices, producers=False) & remaining
-        if unit and not call.is_model:
-            units.append(frozenset(unit))
-            remaining -= unit
-    return [*units, *(frozenset({path}) for path in choices.paths if path in remaining)]
+def _trial(kept: frozenset[str], check: Check | None) -> Trial:
+    """Return a check as the trial of a set; one that cannot run has failed."""
+    judgements = [
+        judgement
+        for run in (check.runs if check is not None else ())
+        for judgement in run.verdict.judgements
+    ]
+    worst = max(map(excess, judgements), default=math.inf)
+    passes = check is not None and check.holds
+    return Trial(
+        kept=tuple(sorted(kept)),
+        excess=min(worst, 1.0) if passes else max(worst, math.nextafter(1, 2)),
+        validation=None,
+        error=None,
+        agreement=None,
+        gradient_error=None,
+    )
 
 
 def _failed_run(check: Check) -> CheckRun:

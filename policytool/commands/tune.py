@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from policytool.commands import migrate, tensorflow, tune_run
+from policytool.commands import migrate, quantized_model, tensorflow, tune_run
 from policytool.commands.check_run import measure
 from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.migration_preview import check_migratable
@@ -18,7 +18,7 @@ from policytool.migration import planning
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable
 from policytool.numerics.tuning import candidate_layers
-from policytool.numerics.tuning.candidate_layers import candidates
+from policytool.numerics.tuning.candidate_layers import candidates as policy_candidates
 from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.workers import Worker
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidate_layers import Candidates, LayerEvidence
     from policytool.numerics.tuning.results import Trial
+    from policytool.support.files.remote_path import AnyPath
 
     Report = Callable[[str], None]
     """Called with the progress of the search: the number of trials and the best set."""
@@ -68,47 +69,43 @@ def tune(
     """
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
-        return _search(source, _candidates(source, options), options, (tools, hand_over), report)
+        candidates = find_candidates(source, options, tools, hand_over)
+        with TrialRuns(source, candidates, options, tools, hand_over) as runs:
+            return _search(runs, report)
 
 
-def _search(
-    source: CheckSource,
-    candidates: Candidates,
-    options: TuneOptions,
-    tools_and_copies: tuple[TensorFlowTools, HandOver],
-    report: Report,
-) -> Tuning:
+def _search(runs: TrialRuns, report: Report) -> Tuning:
     """Search the layers to keep in float32, and return the result."""
     start = time.monotonic()
+    source, candidates, options = runs.source, runs.candidates, runs.options
     record = (
         tune_run.record_of(options.record, source.copy, candidates, options)
         if options.record is not None
         else None
     )
     known = record.read() if record is not None else ()
-    with TrialRuns(source, candidates, options, *tools_and_copies) as runs:
 
-        def run(kept: frozenset[str]) -> Trial:
-            best = search.best
-            smallest = f", {len(best.kept)} layers in the best set" if best is not None else ""
-            report(f"trial {len(trials.made) + 1}{smallest}")
-            trial = runs.run(kept)
-            if record is not None:
-                record.write((*trials.made, trial))
-            return trial
+    def run(kept: frozenset[str]) -> Trial:
+        best = search.best
+        smallest = f", {len(best.kept)} layers in the best set" if best is not None else ""
+        report(f"trial {len(trials.made) + 1}{smallest}")
+        trial = runs.run(kept)
+        if record is not None:
+            record.write((*trials.made, trial))
+        return trial
 
-        report("reference")
-        first = runs.measure(frozenset(candidates.paths))  # a failure does not depend on the set
-        notes = _about_outputs(source.input, runs.not_comparable)
-        check, diagnosis_notes = _diagnosis(source.input, candidates, options, *tools_and_copies)
-        trials = Trials(run, options.budget, (*known, first), start=start)
-        search = Search(_hints(check, candidates), trials)
-        ending = _run_to_end(search)
-        seconds = time.monotonic() - start
-        notes = (*notes, *diagnosis_notes)
-        return _tuning(
-            search, ending, runs, check, notes=notes, resumed=len(known), seconds=seconds
-        )
+    report("reference")
+    first = runs.measure(frozenset(candidates.paths))  # a failure does not depend on the set
+    notes = _about_outputs(source.input, runs.not_comparable)
+    check, diagnosis_notes = _diagnosis(
+        source.input, candidates, options, runs.tools, runs.hand_over
+    )
+    trials = Trials(run, options.budget, (*known, first), start=start)
+    search = Search(_hints(check, candidates), trials)
+    ending = _run_to_end(search)
+    seconds = time.monotonic() - start
+    notes = (*notes, *diagnosis_notes)
+    return _tuning(search, ending, runs, check, notes=notes, resumed=len(known), seconds=seconds)
 
 
 def _run_to_end(search: Search) -> Ending:
@@ -141,23 +138,24 @@ def tune_and_write(
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
         # a search may take hours, so check first that its result can be written
-        candidates = _candidates(source, options)
-        planned = _write(source, candidates, frozenset(), replace(destination, write=False), tools)
-        if planned.status is Status.BLOCKED:
-            refusal = planned.plan.refusals[0]
-            raise ModelFileError(model.display_path, refusal.code, refusal.message)
-        if destination.write and planned.target is not None:
+        target = _target(source, options, destination, tools)
+        if destination.write and target is not None:
             check_output(
                 model.local_path,
-                local(planned.target),
+                local(target),
                 model.display_path,
                 overwrite=destination.overwrite,
             )
-        tuning = _search(source, candidates, options, (tools, hand_over), report)
-        if not tuning.passed or tuning.best is None:
-            return tuning, None
-        report("writing")
-        return tuning, _write(source, candidates, frozenset(tuning.best.kept), destination, tools)
+        candidates = find_candidates(source, options, tools, hand_over)
+        with TrialRuns(source, candidates, options, tools, hand_over) as runs:
+            tuning = _search(runs, report)
+            if not tuning.passed or tuning.best is None:
+                return tuning, None
+            report("writing")
+            if options.candidate.quantizes:
+                return tuning, quantized_model.write(runs, tuning.best, destination)
+            kept = frozenset(tuning.best.kept)
+            return tuning, _write(source, candidates, kept, destination, tools)
 
 
 def tune_file(
@@ -199,9 +197,38 @@ def _write(
         )
 
 
-def _candidates(source: CheckSource, options: TuneOptions) -> Candidates:
+def _target(
+    source: CheckSource, options: TuneOptions, destination: Destination, tools: TensorFlowTools
+) -> AnyPath | None:
+    """
+    Return the path of the output; None if nothing would change.
+
+    :raises ModelFileError: if the model cannot be written.
+    """
+    if options.candidate.quantizes:
+        return quantized_model.target(source, destination, str(options.candidate.to))
+    candidates = policy_candidates(_loaded(source), options.candidate)
+    planned = _write(source, candidates, frozenset(), replace(destination, write=False), tools)
+    if planned.status is Status.BLOCKED:
+        refusal = planned.plan.refusals[0]
+        raise ModelFileError(source.input.display_path, refusal.code, refusal.message)
+    return planned.target
+
+
+def find_candidates(
+    source: CheckSource, options: TuneOptions, tools: TensorFlowTools, hand_over: HandOver
+) -> Candidates:
+    """
+    Return the layers among which a search selects those that stay in float32.
+
+    :raises UsageError: if the options contradict the model, or no layer would be converted.
+    :raises ModelFileError: if the model cannot be changed in this way.
+    :raises WorkerError: if the child process fails.
+    """
+    if options.candidate.quantizes:
+        return quantized_model.candidates(source, options, tools, hand_over)
     with steps.budget(source.input.display_path):
-        return candidates(_loaded(source), options.candidate)
+        return policy_candidates(_loaded(source), options.candidate)
 
 
 def _loaded(source: CheckSource) -> LoadedModel:
@@ -241,7 +268,7 @@ def _diagnosis(
 ) -> tuple[Check | None, tuple[CheckNote, ...]]:
     """Return the check with every candidate converted; None and a note if it cannot run."""
     options = replace(
-        check_options(tune_options, candidates),
+        check_options(tune_options, candidates.keeping(frozenset())),
         diagnosis=True,
         sensitivity=True,
         gradients=False,
@@ -280,6 +307,7 @@ def _tuning(
 ) -> Tuning:
     """Return the result of a search for reports."""
     best, candidates = search.best, runs.candidates
+    is_quantized = candidates.options.quantizes
     measured = candidate_layers.evidence(check, candidates.paths) if check is not None else {}
     decided = candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
     best_or_closest = best or search.closest
@@ -306,7 +334,7 @@ def _tuning(
         metric=runs.metrics.get(frozenset(best_or_closest.kept))
         if best_or_closest is not None
         else None,
-        options=_options(runs, best.kept) if best is not None else None,
+        options=_options(runs, best.kept) if best is not None and not is_quantized else None,
         ending=ending,
         is_minimum=search.is_minimum,
         margin=search.margin,
@@ -314,7 +342,10 @@ def _tuning(
         seed=runs.options.seed,
         notes=notes,
         connected_layers=_loaded(runs.source).connected_layers,
+        saved_bytes=candidates.saved_bytes,
     )
+    if is_quantized:
+        return tuning
     return replace(
         tuning,
         options_by_count={point.converted: _options(runs, point.kept) for point in tuning.curve},

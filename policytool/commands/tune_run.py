@@ -74,13 +74,13 @@ SYNTHETIC_BATCHES: Final = 4
 """Number of synthetic batches: two for the search, and two to validate its result."""
 
 
-def check_options(options: TuneOptions, candidates: Candidates) -> CheckOptions:
-    """Return the options of a check in which all candidates are converted."""
+def check_options(options: TuneOptions, candidate: Options) -> CheckOptions:
+    """Return the options of a check of a candidate."""
     batches = options.batches
     if batches is None and options.inputs is None:
         batches = SYNTHETIC_BATCHES
     return CheckOptions(
-        candidate=candidates.keeping(frozenset()),
+        candidate=candidate,
         weights=options.weights,
         inputs=options.inputs,
         batches=batches,
@@ -151,7 +151,7 @@ class TrialRuns:
         self._backend = "tensorflow"
         self._stack = ExitStack()
         self._token = uuid.uuid4().hex
-        self._check_options = check_options(options, candidates)
+        self._check_options = check_options(options, candidates.keeping(frozenset()))
         self._rule = safety_rule(source, self._check_options)
 
     def __enter__(self) -> Self:
@@ -206,8 +206,18 @@ class TrialRuns:
                     (self.hand_over, folder),
                     self.weights,
                 )
-                job = self._job(side)
-            answer = self.tools.worker.run(job)
+            return self.measure_side(side, kept)
+
+    def measure_side(self, side: PreparedSide, kept: frozenset[str]) -> Trial:
+        """
+        Run a model with the layers of a set in float32, and return its trial.
+
+        :raises WorkerError: if the model cannot be run.
+        :raises UsageError: if the outputs of the model do not support the objective.
+        """
+        with steps.budget(self.source.input.display_path):
+            job = self._job(side)
+        answer = self.tools.worker.run(job)
         runs = answers.runs_from_json(
             answer["runs"],
             self._check_options.tolerances,
@@ -441,6 +451,7 @@ def tune_options(arguments: TuneArguments) -> TuneOptions:
             tuned_policy(arguments.to),
             as_texts(arguments.set),
             include=arguments.include,
+            quantizes=True,
         ),
         objective=objective(
             tuple(parse_tolerance(text) for text in as_texts(arguments.tolerance)),

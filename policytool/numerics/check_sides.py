@@ -19,12 +19,14 @@ from msgspec.structs import replace
 from policytool.formats import format_detection, keras_hub
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
+from policytool.migration.planning import decisions
+from policytool.migration.planning.options import Options
 from policytool.migration.planning.training import model_policy
 from policytool.model import reading
 from policytool.model.optimizer_config import configuration
 from policytool.numerics.workers import check_memory
 from policytool.releases.policy import loss_scale_values
-from policytool.releases.releases import KERAS2
+from policytool.releases.releases import KERAS2, KERAS3
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, short
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.formats.document import Document
     from policytool.migration.plan import Plan
-    from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.hand_over import HandOver, PrivateCopy
     from policytool.support.text.jsontext import Json
@@ -176,6 +177,10 @@ def _prepare_side(
         return PreparedSide(
             job={"how": GRAPH, "path": source.copy}, loaded=None, plan=None, policy=options.to
         )
+    if options.quantizes:
+        quantization = _quantization(source, loaded, options)
+        side = _prepare_side(source, Options(), scratch, weights, dequantize=False)
+        return replace(side, job={**side.job, "quantize": quantization}, policy=options.to)
     plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(
@@ -215,6 +220,31 @@ def _prepare_side(
         policy=options.to,
         dequantized=modes,
     )
+
+
+def _quantization(source: CheckSource, loaded: LoadedModel, options: Options) -> dict[str, Any]:
+    """
+    Return the part of a side's job with which the child process quantizes a model.
+
+    :raises ModelFileError: if Keras 3 cannot load the model with its weights.
+    """
+    assert options.to is not None  # noqa: S101  # it is the mode
+    if loaded.family != KERAS3:
+        raise ModelFileError(
+            source.input.display_path,
+            "not-quantizable",
+            f"is a Keras 2 model, and only Keras 3 quantizes layers to {options.to}; convert it "
+            "first with `policytool migrate --target keras3`",
+        )
+    if loaded.document.format in ARCHITECTURES:
+        raise ModelFileError(
+            source.input.display_path,
+            "not-quantizable",
+            f"is an architecture, and --to {options.to} quantizes stored weights; add them with "
+            "`policytool migrate --target keras3 --weights`",
+        )
+    matched = decisions.matches(loaded, options.assignments)
+    return {"mode": options.to, "kept": [loaded.layers[index].path for index in sorted(matched)]}
 
 
 def lite_side(source: CheckSource, options: Options) -> PreparedSide:

@@ -38,6 +38,7 @@ JOBS = {
     "predict": "predict.run",
     "check": "check.run",
     "trial": "check.run_trial",
+    "quantize": "check.run_quantization",
     "record": "recordings.run",
     "devices": "devices.run",
 }

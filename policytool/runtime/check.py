@@ -1,7 +1,8 @@
 """
-The jobs ``check`` and ``trial``. A check runs a reference and a candidate on the same inputs, and
-compares them layer by layer, on each device that is asked for. A trial compares only the outputs;
-the reference stays loaded with its inputs for the next trials.
+The jobs ``check``, ``trial`` and ``quantize``. A check runs a reference and a candidate on the same
+inputs, and compares them layer by layer, on each device that is asked for. A trial compares only
+the outputs; the reference stays loaded with its inputs for the next trials. A quantization saves
+the candidate.
 
 :class:`DeviceRun` is the part of a check on one device: both models, their inputs, and everything
 that is measured of them, such as the effect of TF32 on the reference.
@@ -431,6 +432,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
         "libraries": [library.name for library in libraries],
         "backends": [library.backend for library in libraries],
         "unquantized": sides.unquantized,
+        "quantized": [layer["path"] for layer in sides.quantized],
         "runs": runs,
         "notes": notes,
     }
@@ -536,6 +538,21 @@ def _run_graphs(
             if signature_run["refused"] is None
         ]
     return runs
+
+
+def run_quantization(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+    """
+    Load ``job["candidate"]``, save it as ``job["draft"]`` if there is one, and return the layers
+    that were quantised on the way.
+    """
+    sides, chosen, _ = _begin({**job, "metric": None}, step)
+    step("quantizing the model")
+    with sides.tf.device(next(iter(chosen))):
+        _, model = sides.load("candidate")
+        if job["draft"] is not None:
+            with refusing("not-saved", "the quantized model cannot be saved: {}"):
+                model.save(job["draft"])
+    return {"layers": sides.quantized}
 
 
 _last: dict[str, Trials] = {}

@@ -500,6 +500,14 @@ def is_revived(layer: Any) -> bool:
     return type(layer).__module__.endswith(REVIVED)
 
 
+def quantization_mode(layer: Any) -> str | None:
+    """Return the mode in which a layer of Keras 3 is quantised; None if it is not."""
+    # in Keras 3.3, only the policy has the mode
+    source = layer if hasattr(layer, "quantization_mode") else getattr(layer, "dtype_policy", None)
+    mode = getattr(source, "quantization_mode", None)
+    return None if mode is None else str(mode)
+
+
 def child_layers(layer: Any) -> list[Any]:
     """Return the layers directly in a layer, in the order in which Keras tracks them."""
     if hasattr(layer, "_flatten_layers"):

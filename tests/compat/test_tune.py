@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from policytool.commands import check as checks
 from policytool.commands import tune_run
 from policytool.commands.check_options import CheckOptions
-from policytool.commands.tune import tune
+from policytool.commands.tune import find_candidates, tune
 from policytool.commands.tune_run import TuneOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
@@ -59,6 +59,9 @@ RANDOM_MODELS: Final = tuple(map(int, _SEEDS.split(","))) if _SEEDS else (7, 14)
 """Seeds; without the variable, those of a few models that differ and are quickly run."""
 
 SECONDS: Final = 900
+QUANTIZED: Final = "quantized"
+"""The models of ``tests/helpers/planted_quantizations.py``, which Keras quantizes."""
+
 TRIALS: Final = 100
 MINIMUM_SHARE: Final = 0.95
 
@@ -90,8 +93,13 @@ class Tuned:
 
 def generated(python: Path, directory: Path, library: str, *arguments: str) -> Path:
     """Write models of a library; return the directory."""
-    command = [str(python), "-m", "tests.helpers.planted_tunes", str(directory), *arguments]
-    run_script(*command, "--library", library, seconds=SECONDS)
+    module, *options = (
+        ("planted_quantizations",)
+        if library == QUANTIZED
+        else ("planted_tunes", "--library", library)
+    )
+    command = [str(python), "-m", f"tests.helpers.{module}", str(directory), *arguments]
+    run_script(*command, *options, seconds=SECONDS)
     return directory
 
 
@@ -249,14 +257,14 @@ def all_subsets(tools: TensorFlowTools, directory: Path, name: str) -> Subsets:
     case = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
     model = discovery.named_input(str(directory / case["model"]))
     tune_options = TuneOptions(
-        candidate=Options(to=case["to"]),
+        candidate=Options(to=case["to"]),  # also a quantization
         objective=objective((ToleranceOption(pattern=None, value=1.0),)),
         inputs=directory / case["inputs"],
     )
     with tools.hand_over() as hand_over:
         source = tune_run.readable_source(model, tune_options, hand_over)
         assert source.loaded is not None
-        result = candidates(source.loaded, tune_options.candidate)
+        result = find_candidates(source, tune_options, tools, hand_over)
         everything = frozenset(result.paths)
         with tune_run.TrialRuns(source, result, tune_options, tools, hand_over) as runs:
             nothing = runs.run(frozenset()).error
@@ -292,7 +300,8 @@ def subsets(
     directory = tmp_path_factory.mktemp("random").resolve()
     for library in LIBRARIES:
         generated(compat_python, directory, library, "--random", *seeds_arguments(RANDOM_MODELS))
-    models = itertools.product(LIBRARIES, RANDOM_MODELS)
+    generated(compat_python, directory, QUANTIZED, "--random", *seeds_arguments(RANDOM_MODELS))
+    models = itertools.product((*LIBRARIES, QUANTIZED), RANDOM_MODELS)
     return tuple(
         all_subsets(tools, directory, f"random-{library}-{seed}")
         for library, seed in sampled("random subsets", models, share=1 if _SEEDS else 4)

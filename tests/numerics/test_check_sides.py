@@ -124,3 +124,33 @@ def test_check_runs_the_models_that_migrate_writes(
     ]
     for candidate in read or [side.loaded.document]:
         assert candidate.config == document.config
+
+
+def test_quantized_candidate_is_the_file_with_a_request_to_keras(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job has the mode and the layers that the user leaves unquantized."""
+    jobs: list[Mapping[str, Any]] = []
+
+    def ended(_worker: Worker, job: Mapping[str, Any], **_: Any) -> Mapping[str, Any]:
+        jobs.append(job)
+        raise WorkerError("ended", "the child is not asked here")
+
+    monkeypatch.setattr(Worker, "run", ended)
+    model = FIXTURES / "keras3.15/sequential.keras"
+    assert "not asked" in run("check", model, "--to", "int8", "--set", ".*_a=float32").err
+    request = jobs[0]["candidate"]["quantize"]
+    assert request == {"mode": "int8", "kept": ["stack/dense_a"]}
+    assert "quantize" not in jobs[0]["reference"]
+
+
+@pytest.mark.parametrize("command", ["check", "tune"])
+def test_only_saved_models_of_keras_3_are_quantized(command: str) -> None:
+    """No child process starts for the others."""
+    for model, words in (
+        (FLOAT32, "only Keras 3 quantizes"),
+        (FIXTURES / "keras3.15/default_float32.json", "quantizes stored weights"),
+    ):
+        ended = run(command, model, "--to", "int8")
+        assert ended.code == 3
+        assert words in " ".join(ended.err.split())

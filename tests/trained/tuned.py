@@ -1,13 +1,16 @@
 """
 Tunes each trained model with its first rows, and compares the promise with the change in the
-others: ``python -m tests.trained.tuned DIRECTORY PYTHON [ROWS]``, with the interpreter that has
-TensorFlow.
+others: ``python -m tests.trained.tuned DIRECTORY PYTHON [--to POLICY]... [--write FILE]``, with the
+interpreter that has TensorFlow. ``tests.trained.models`` writes the models.
 
-It prints a table for ``docs/evidence/benchmarks.md``. ``tests.trained.models`` writes the models.
+It writes a section of ``docs/evidence/benchmarks.md``. ``--results FILE`` keeps the rows, so that a
+run can be repeated until all models are done. If Keras quantizes the layers (``--to int8``), the
+objective is the metric of the task, of which policies need no labels.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -17,59 +20,134 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import policytool
+from policytool.migration.planning.options import QUANTIZATIONS
+from tests.bench.sections import write_section
 from tests.trained.pairs import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    Row = dict[str, Any]
+
 ROWS: Final = 1024
 """Rows that ``tune`` gets, half of them for the search."""
 
-HEADER: Final = (
-    *("model", "policy", "candidates", "kept", "margin", "trials", "time"),
-    *("answer", "promise", "fresh rows", "change"),
-)
+LAYERS: Final = ("model", "policy", "candidates", "kept", "margin", "trials", "time")
+PROMISE: Final = ("answer", "promise", "fresh rows", "change")
+HEADER: Final = (*LAYERS, *PROMISE)
+QUANTIZED: Final = (*LAYERS, "variables", "written", *PROMISE, "metric", "before", "after")
+PROMISES: Final = "## Promises of tune"
+QUANTIZATION: Final = "## Quantization by tune"
+
+ABOUT: Final = """\
+- 2 cores shared with other programs, no GPU
+- Keras 3, TensorFlow
+
+`tests/trained/tuned.py` writes this section, for models that `tests/trained/models` trains on
+synthetic tasks. `policytool tune` gets 1,024 rows, searches with half of them, and states its
+*promise* on the others: at 95% confidence, no larger share of predictions changes, or numbers
+change by no more than this share of their spread. *Change* is that of the written model in all
+*fresh rows*, measured by `policytool check`. *Margin* is the number of layers that were added to
+the minimal set. There is no promise if nothing was compared, and no change if no model was
+written."""
+ABOUT_QUANTIZED: Final = """\
+
+
+The objective is the metric of the task: an accuracy that is at most 0.01 worse, or a mean absolute
+error that is at most 1% larger. *Kept* layers stay unquantized. *Variables* and *written* are the
+bytes of the variables of the model before and after. *Before* and *after* are the metric in the
+fresh rows, in float32 and of the written model. With labels, the promise is about the metric."""
 
 
 def main(arguments: list[str]) -> None:
-    """Print a row for each model and policy."""
-    directory, python = Path(arguments[0]), arguments[1]
-    rows = int(arguments[2]) if len(arguments) > 2 else ROWS
-    for row in (HEADER, ("---",) * len(HEADER)):
-        print(f"| {' | '.join(row)} |", flush=True)
-    for place in sorted(directory.iterdir()):
-        for policy in POLICIES:
-            print(f"| {' | '.join(tuned(place, policy, python, rows))} |", flush=True)
+    """Tune each model under each policy, and print the section."""
+    parser = argparse.ArgumentParser(description="tune trained models")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("python", help="the interpreter with TensorFlow")
+    parser.add_argument("--to", action="append", metavar="POLICY")
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--results", type=Path, metavar="FILE", default=Path("tuned.jsonl"))
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the section of this page")
+    given = parser.parse_args(arguments)
+    policies = tuple(given.to or POLICIES)
+    kept = given.results.read_text(encoding="utf-8") if given.results.exists() else ""
+    rows = {(row["model"], row["policy"]): row for row in map(json.loads, kept.splitlines())}
+    for place in sorted(given.directory.iterdir()):
+        for policy in policies:
+            if (place.name, policy) not in rows:
+                row = dict(tuned(place, policy, given.python, given.rows))
+                rows[place.name, policy] = row
+                with given.results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+    text = section([row for (_, policy), row in sorted(rows.items()) if policy in policies])
+    sys.stdout.write(text)
+    if given.write:
+        write_section(given.write, text.partition("\n")[0], text)
 
 
-def tuned(place: Path, policy: str, python: str, rows: int) -> Iterator[str]:
-    """Yield the cells of a model under a policy."""
-    model = place / json.loads((place / "about.json").read_text(encoding="utf-8"))["model"]
-    arrays = dict(np.load(place / "inputs.npz"))
+def section(rows: list[Row]) -> str:
+    """Return the section with its heading."""
+    is_quantized = rows[0]["policy"] in QUANTIZATIONS
+    header = QUANTIZED if is_quantized else HEADER
+    lines = (
+        header,
+        ("---",) * len(header),
+        *([row.get(key, "") for key in header] for row in rows),
+    )
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    heading = QUANTIZATION if is_quantized else PROMISES
+    return f"{heading}\n\n{table}\n{ABOUT}{ABOUT_QUANTIZED if is_quantized else ''}\n"
+
+
+def tuned(place: Path, policy: str, python: str, rows: int) -> Iterator[tuple[str, str]]:
+    """Yield the columns of a model under a policy."""
+    about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+    model = place / about["model"]
+    inputs, labels = (dict(np.load(place / f"{name}.npz")) for name in ("inputs", "labels"))
+    has_metric = policy in QUANTIZATIONS
+    first, fresh = (
+        {
+            "inputs": {name: array[part] for name, array in inputs.items()},
+            "batches": "x64",
+            "python": python,
+            **(
+                {
+                    "labels": {name: array[part] for name, array in labels.items()},
+                    "metric": next(iter(about["metrics"].values())),
+                }
+                if has_metric
+                else {}
+            ),
+        }
+        for part in (slice(rows), slice(rows, None))
+    )
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / model.name
-        result = policytool.tune(
-            model,
-            to=policy,
-            inputs={name: array[:rows] for name, array in arrays.items()},
-            batches="x64",
-            output=written,
-            python=python,
-        )
+        result = policytool.tune(model, to=policy, output=written, **first)
         values = result.to_dict()["tuning"]
-        yield from (place.name, policy, str(len(result.layers)), str(len(result.kept)))
-        yield from (str(values["margin"]), str(len(result.trials)), f"{values['seconds']:.0f} s")
-        promise = (values["best"] or {}).get("promise") or {}
-        yield str(result.answer)
-        yield "" if promise.get("most") is None else f"{promise['most']:.3%}"
+        best = values["best"] or {}
+        yield from zip(LAYERS, layers(place, policy, result, values), strict=True)
+        for point in values["curve"]:
+            if point["bytes"] is not None and (point["chosen"] or not point["converted"]):
+                yield "written" if point["chosen"] else "variables", f"{point['bytes']:,}"
+        yield "answer", str(result.answer)
+        promise = best.get("promise") or {}
+        yield "promise", "" if promise.get("most") is None else f"{promise['most']:.3%}"
         if not written.exists():
-            yield from ("", "")
             return
-        fresh = {name: array[rows:] for name, array in arrays.items()}
-        (run,) = policytool.check(
-            model, written, inputs=fresh, batches="x64", python=python
-        ).to_dict()["check"]["runs"]
-        yield from change(run["outputs"])
+        (run,) = policytool.check(model, written, **fresh).to_dict()["check"]["runs"]
+        yield from zip(PROMISE[2:], change(run["outputs"]), strict=True)
+        if has_metric:
+            (output,) = run["metric"]["outputs"]
+            yield "metric", run["metric"]["name"]
+            yield "before", f"{output['reference']:.4g}"
+            yield "after", f"{output['candidate']:.4g}"
+
+
+def layers(place: Path, policy: str, result: Any, values: Row) -> Iterator[str]:
+    """Yield the number of layers of each kind, and the cost of the search."""
+    yield from (place.name, policy, str(len(result.layers)), str(len(result.kept)))
+    yield from (str(values["margin"]), str(len(result.trials)), f"{values['seconds']:.0f} s")
 
 
 def change(outputs: list[dict[str, Any]]) -> Iterator[str]:

@@ -21,7 +21,7 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
     to: Annotated[
         str | None,
         Option(
-            "Policy of the candidate, as in migrate.",
+            "New policy, as in migrate; or int8, int4.",
             Group.POLICY,
             essential=True,
             metavar="POLICY",
@@ -108,7 +108,8 @@ class TuneArguments(
     to: Annotated[
         str | None,
         Option(
-            "Policy of the layers that are converted, such as mixed_float16.",
+            "Policy of the layers that are converted, such as mixed_float16; or int8 or int4, to "
+            "which Keras 3 quantizes them.",
             Group.POLICY,
             essential=True,
             metavar="POLICY",

@@ -20,6 +20,13 @@ UNCHANGED_POLICIES: Final = "migrated"
 RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
 """The policies that a migration can set without quantizing weights."""
 
+QUANTIZATIONS: Final = ("int8", "int4")
+"""The modes in which Keras 3 quantizes layers for ``check`` and ``tune``."""
+
+_FLOAT8: Final = "float8"
+_UNQUANTIZED: Final = "float32"
+"""The policy with which ``--set`` leaves a layer unquantized."""
+
 
 class Outputs(StrEnum):
     """Whether a 16-bit policy applies to the layers that compute the model's outputs."""
@@ -82,6 +89,11 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether a SavedModel is re-exported, so that its graph and checkpoint match its metadata."""
 
     @property
+    def quantizes(self) -> bool:
+        """Whether Keras quantizes the layers, except those that are set to float32."""
+        return self.to in QUANTIZATIONS
+
+    @property
     def suffix(self) -> str:
         """The suffix in the default name of the output."""
         return (
@@ -99,14 +111,20 @@ def checked_policy(name: str, option: str) -> str:
     :raises UsageError: if the policy is unknown, removed or quantized, or if no layer computes in
         the dtype.
     """
-    named_policy = policy.policy_from_name(name)
     if name in RETARGETS:
         return name
     valid = ", ".join(RETARGETS)
-    if named_policy.quantization:
+    if name == _FLOAT8:
         raise UsageError(
-            f"{option} {name} would quantize weights; use model.quantize() in Keras instead. "
-            f"{option} supports {valid}"
+            f"{option} {name} is for training: the file keeps its float32 weights, and saves no "
+            f"bytes; use `policytool tune --to {QUANTIZATIONS[0]}`. {option} supports {valid}"
+        )
+    named_policy = policy.policy_from_name(name)
+    if named_policy.quantization or name in QUANTIZATIONS:
+        mode = name if name in QUANTIZATIONS else QUANTIZATIONS[0]
+        raise UsageError(
+            f"{option} {name} would quantize weights; use `policytool tune --to {mode}`, or "
+            f"model.quantize() in Keras. {option} supports {valid}"
         )
     life = policy.lifecycle(named_policy)
     if life.removed:
@@ -144,6 +162,7 @@ def options_from_arguments(
     target: str | None = None,
     allow_weight_rewrite: bool = False,
     retrace: bool = False,
+    quantizes: bool = False,
 ) -> Options:
     """
     Return the options for the arguments of a call.
@@ -152,8 +171,11 @@ def options_from_arguments(
     :param include: additional layers that ``to`` changes: ``exceptions``, ``outputs``
     :param keep: settings that a new policy does not change: ``loss-scale``, ``optimizer``
     :param target: a release by any name that ``--target`` accepts
+    :param quantizes: whether ``to`` may be one of :data:`QUANTIZATIONS`
     :raises UsageError: if a migration cannot set a policy, or if the target is not a release.
     """
+    if quantizes and to in QUANTIZATIONS:
+        return _quantization(to, [assignment(text) for text in assignments], include)
     loader, containers = target_and_containers(target) if target is not None else (None, ())
     return Options(
         to=checked_policy(to, "--to") if to is not None else None,
@@ -169,3 +191,26 @@ def options_from_arguments(
         allow_weight_rewrite=allow_weight_rewrite,
         retrace=retrace,
     )
+
+
+def _quantization(
+    mode: str, assignments: Iterable[Assignment], include: Collection[str]
+) -> Options:
+    """
+    Return the options that quantize a model.
+
+    :raises UsageError: if an assignment does not leave a layer unquantized, or if ``include`` names
+        layers, because a quantization includes all of them.
+    """
+    if include:
+        raise UsageError(
+            f"--include applies to dtype policies, and --to {mode} quantizes all layers; remove it"
+        )
+    for assigned in assignments:
+        if assigned.policy != _UNQUANTIZED:
+            raise UsageError(
+                f"--set {assigned.pattern}={assigned.policy} contradicts --to {mode}, which "
+                "leaves the policies of unquantized layers unchanged; use "
+                f"--set {assigned.pattern}=float32 to leave these layers unquantized"
+            )
+    return Options(to=mode, assignments=tuple(assignments))

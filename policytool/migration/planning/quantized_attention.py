@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.layer_policies import keras_path
 from policytool.releases import policy
+from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import LayerBuild, slots, variable_shape
 from policytool.releases.policy import Policy, PolicyMap
@@ -40,7 +41,7 @@ _INTEGER: Final = "int8"
 def policy_maps(loaded: LoadedModel) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
     """
     Yield each attention layer with quantized projections but without a quantized policy, and the
-    Keras path and the mode of each projection.
+    Keras path and the mode of each quantized projection.
     """
     for index, own_policy in loaded.own_policies.items():
         facts = layer_facts(loaded.sites[index].class_name)
@@ -54,7 +55,8 @@ def policy_maps(loaded: LoadedModel) -> Iterator[tuple[int, tuple[tuple[str, str
 
 def _modes(loaded: LoadedModel, index: int) -> tuple[tuple[str, str], ...]:
     """
-    Return the Keras path and the mode of each projection of a layer; empty if any mode is unclear.
+    Return the Keras path and the mode of each quantized projection of a layer; empty if any mode is
+    unclear.
     """
     site = loaded.sites[index]
     config = site.config or {}
@@ -70,7 +72,9 @@ def _modes(loaded: LoadedModel, index: int) -> tuple[tuple[str, str], ...]:
     for child in loaded.children[index]:
         attribute = loaded.sites[child].attribute
         tensors = loaded.placed.sources.get(child, ())
-        if attribute in kernels and tensors:
+        if attribute not in kernels or not tensors:
+            continue
+        if len(tensors) != counts[attribute] or not is_float(tensors[0].dtype):
             mode = _mode(tensors, counts[attribute], kernels[attribute])
             if mode is None:
                 return ()

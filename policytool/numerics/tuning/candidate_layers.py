@@ -6,14 +6,14 @@ The candidate layers of ``tune``, which can be kept in float32 or converted: the
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from policytool.migration import planning
 from policytool.migration.planning import decisions, keep
-from policytool.migration.planning.options import Assignment, checked_policy
+from policytool.migration.planning.options import QUANTIZATIONS, Assignment, checked_policy
 from policytool.numerics.check_sides import planned_model
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
@@ -54,6 +54,9 @@ class Candidates(Struct, frozen=True, kw_only=True):
     fixed: Mapping[str, str]
     """Layers that stay in float32 and are not candidates, with the reason."""
 
+    saved_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The bytes that the quantization of each candidate saves; empty for policies."""
+
     def policies(self, kept: frozenset[str]) -> dict[str, str]:
         """
         Return the policies to set so that these candidates stay in float32 and all others are
@@ -86,6 +89,8 @@ def tuned_policy(name: str | None) -> str:
             "the policy of the converted layers is missing; add --to mixed_float16 or --to "
             "mixed_bfloat16"
         )
+    if name in QUANTIZATIONS:
+        return name
     policy_name = checked_policy(name, "--to")
     if policy.policy_from_name(policy_name).compute_dtype not in HALVES:
         raise UsageError(
@@ -93,6 +98,23 @@ def tuned_policy(name: str | None) -> str:
             "mixed_float16, mixed_bfloat16, float16 or bfloat16"
         )
     return policy_name
+
+
+def quantizable(options: Options, layers: Iterable[Mapping[str, Any]]) -> Candidates:
+    """
+    Return the candidates of a quantization.
+
+    :param layers: the layers that Keras quantizes, as the child process lists them
+    """
+    classes = {layer["path"]: layer["class_name"] for layer in layers}
+    return Candidates(
+        options=options,
+        paths=tuple(classes),
+        classes=classes,
+        rules={},
+        fixed={},
+        saved_bytes={layer["path"]: layer["before"] - layer["after"] for layer in layers},
+    )
 
 
 def candidates(loaded: LoadedModel, options: Options) -> Candidates:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from policytool.migration.planning.options import QUANTIZATIONS
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.verdicts import (
     Answer,
@@ -504,6 +505,14 @@ class Tuning(Struct, frozen=True, kw_only=True):
     options_by_count: Mapping[int, Options] = field(default_factory=dict)
     """The options of ``migrate`` for the points of the curve, by the number of converted layers."""
 
+    saved_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The bytes that the quantization of each candidate saves; empty for policies."""
+
+    @property
+    def is_quantization(self) -> bool:
+        """Whether Keras quantizes the converted layers, and ``policy`` is the mode."""
+        return self.policy in QUANTIZATIONS
+
     @property
     def passed(self) -> bool:
         """
@@ -563,6 +572,13 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     def _bytes(self, kept: frozenset[str]) -> int | None:
         """Return the size of the variables if only these candidates stay in float32."""
+        if self.is_quantization:
+            size = sum(
+                variable.parameters * itemsize(variable.dtype)
+                for layer in self.connected_layers
+                for variable in layer.variables
+            )
+            return size - sum(saved for path, saved in self.saved_bytes.items() if path not in kept)
         width = itemsize(policy_from_name(self.policy).variable_dtype or "float32")
         converted = {layer.path for layer in self.layers} - kept
         size = sum(

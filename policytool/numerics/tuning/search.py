@@ -105,6 +105,9 @@ class Hints(Struct, frozen=True, kw_only=True):
     Estimates of the loss of each candidate in 16 bits, in any unit; the best estimate is first.
     """
 
+    suggestion: frozenset[str] = frozenset()
+    """A set that may pass, which is tried before that of all candidates; empty without one."""
+
 
 class Trials:
     """The trials of a search: runs each set at most once, within the budget."""
@@ -265,7 +268,10 @@ class Search:
         if self._passes_with(frozenset()):
             self.is_minimum = True
             return Ending.MINIMAL
-        if not self._passes_with(self._everything):
+        suggestion = self.hints.suggestion
+        if not (suggestion and self._passes_with(suggestion)) and not self._passes_with(
+            self._everything
+        ):
             return Ending.IMPOSSIBLE
         for losses in self.hints.rankings or ({},):
             self._keep_most_lossy(losses)

@@ -28,11 +28,11 @@ from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.metrics import CallTrace, LayerCall, Metrics
+    from policytool.numerics.check_results.metrics import LayerCall, Metrics
 
 
 class Blame(StrEnum):
@@ -72,47 +72,6 @@ def charges(run: CheckRun) -> tuple[Charge, ...]:
         return ()
     first = {charge.call: charge for charge in reversed([*_nonfinite(run), *_errors(run)])}
     return tuple(sorted(first.values(), key=lambda charge: _start_order(run.calls[charge.call])))
-
-
-def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
-    """
-    Return a run with the traces of a diagnosis, and only the calls that both have. The traces also
-    hold for the run, because the calls that compute an input do not depend on dtypes.
-    """
-    if all(call.trace is not None for call in run.calls):
-        return run
-    position_by_place = {call.place: number for number, call in enumerate(diagnosis.calls)}
-    calls = [call for call in run.calls if call.place in position_by_place]
-    number_in_run = {position_by_place[call.place]: number for number, call in enumerate(calls)}
-    return replace(
-        run,
-        calls=tuple(
-            replace(
-                call, trace=_renumbered_trace(diagnosis, call, position_by_place, number_in_run)
-            )
-            for call in calls
-        ),
-    )
-
-
-def _renumbered_trace(
-    diagnosis: CheckRun,
-    call: LayerCall,
-    position_by_place: Mapping[str, int],
-    number_in_run: Mapping[int, int],
-) -> CallTrace | None:
-    """Return the trace of a call from a diagnosis, with the numbers of the calls in this run."""
-    trace = diagnosis.calls[position_by_place[call.place]].trace
-    if trace is None:
-        return None
-    return replace(
-        trace,
-        within=number_in_run.get(trace.within) if trace.within is not None else None,
-        producers=tuple(
-            number_in_run[number] for number in trace.producers if number in number_in_run
-        ),
-        gets_nonfinite=False,
-    )
 
 
 def origin(run: CheckRun, charge: Charge) -> Origin:
@@ -373,35 +332,6 @@ def _owner(calls: Sequence[LayerCall], place: int) -> LayerCall:
         lambda outer: not calls[outer].is_model, _enclosing_calls(calls, place)
     )
     return calls[[place, *enclosing_layers][-1]]
-
-
-def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozenset[str]:
-    """Return the layers that compute the inputs of kept layers, or receive their outputs."""
-    kept_layers = set(kept)
-    member = [
-        bool(deciding_layers(run, place, choices) & kept_layers) for place in range(len(run.calls))
-    ]
-    layers: set[str] = set()
-    for place, call in enumerate(run.calls):
-        for producer in call.trace.producers if call.trace is not None else ():
-            if member[place] and not call.is_model:
-                layers |= deciding_layers(run, producer, choices)
-            if member[producer]:
-                layers |= deciding_layers(run, place, choices)
-    return frozenset(layers - kept_layers)
-
-
-def units_by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
-    """
-    Return the units of all calls, largest loss first. The loss is the call's own error, or the
-    share of its values that become zero.
-    """
-    losses: dict[frozenset[str], float] = {}
-    for place, call in enumerate(run.calls):
-        unit = deciding_layers(run, place, choices) if not call.is_model else frozenset()
-        if unit:
-            losses[unit] = max(losses.get(unit, 0.0), call_loss(call))
-    return sorted(losses, key=lambda unit: -losses[unit])
 
 
 def call_loss(call: LayerCall) -> float:

@@ -261,11 +261,16 @@ _SAME_INPUTS: Final = "none: the inputs cannot be split, so the search used all 
 _FAILED: Final = frozenset({Status.BLOCKED, Status.MISSED})
 
 
-def output_facts(migration: Migration) -> Iterator[Fact]:
+def output_facts(tuning: Tuning, migration: Migration) -> Iterator[Fact]:
     """Yield the facts about the output model."""
     status = migration.status
     tone = Tone.GOOD if status is Status.WRITTEN else Tone.BAD if status in _FAILED else Tone.PLAIN
-    words = plans.headline(migration)
+    words = (
+        f"{'written' if status is Status.WRITTEN else 'would be written'}; quantized by "
+        f"{tuning.reference.library}; {plans.loads_in(migration)}"
+        if tuning.is_quantization
+        else plans.headline(migration)
+    )
     if status in {Status.WRITTEN, Status.PLANNED} and migration.target is not None:
         words = f"{display_path(migration.target)}, {words}"
     yield Fact(label="output", text=words, tone=tone)
@@ -443,7 +448,7 @@ def _blocks(tunings: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
         yield _figures(tuning)
         if drawing := _layers.set_graph(tuning):
             yield drawing
-    output = output_facts(tunings.migration) if tunings.migration is not None else ()
+    output = output_facts(tuning, tunings.migration) if tunings.migration is not None else ()
     yield Facts(facts=(*output, *facts(tuning)))
     if left_open := tuple(caveats(tuning)):
         yield Section(title="caveats", blocks=(Notes(texts=left_open),))

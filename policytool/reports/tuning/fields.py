@@ -36,6 +36,9 @@ from policytool.reports.tuning._page import caveats, is_chosen
 from policytool.reports.tuning._verdict import command, headline, point_command
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.commands.migrate import Migration
     from policytool.numerics.tuning.results import (
         CurvePoint,
         Objective,
@@ -276,7 +279,11 @@ _TUNING: Final[Record[Tunings]] = Record(
                     "validation inputs. The exit code is 1 if not.",
                 ),
                 Field("answer", ANSWER),
-                Field("policy", SENTENCE, "The policy of the converted layers."),
+                Field(
+                    "policy",
+                    SENTENCE,
+                    "The policy of the converted layers; int8 or int4 if Keras quantizes them.",
+                ),
                 Field("reference", SIDE),
                 Field("device", DEVICE),
                 Field("inputs", INPUTS),
@@ -375,6 +382,13 @@ _TUNING: Final[Record[Tunings]] = Record(
 )
 
 
+def _plans(tunings: Tunings) -> Iterator[Migration]:
+    """Yield the plan that ``migrate --plan`` applies, if there is one."""
+    tuning, migration = tunings.tuning, tunings.migration
+    if migration is not None and not (tuning is not None and tuning.is_quantization):
+        yield migration
+
+
 REPORT: Final[Report[Tunings]] = Report(
     "tune",
     1,
@@ -392,8 +406,8 @@ REPORT: Final[Report[Tunings]] = Report(
             "plans",
             items(PLAN, maxItems=1),
             "The plan of the written or planned model, as in the report of migrate; empty if no "
-            "set of layers was found.",
-            value=lambda tunings: [] if tunings.migration is None else [tunings.migration],
+            "set of layers was found, and for a quantization, which migrate cannot apply.",
+            value=lambda tunings: list(_plans(tunings)),
         ),
         failures_field("Files that could not be read, run or written"),
     ),

@@ -1,6 +1,6 @@
 """
 The set of layers as Python for the code that trains the model: a ``DTypePolicyMap`` of Keras 3, or
-the global policy of Keras 2.
+the global policy of Keras 2; or the filters with which Keras 3.13 and later quantize it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from policytool.reports.reporter import Reporter
 from policytool.reports.tuning._verdict import headline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.numerics.tuning.results import Tuning
     from policytool.reports.layout import View
@@ -44,6 +44,9 @@ def code_of(tuning: Tuning) -> str | None:
     if tuning.best is None:
         return None
     policy = _literal(tuning.policy)
+    classes = {layer.path: layer.class_name for layer in tuning.connected_layers}
+    if tuning.is_quantization:
+        return "\n".join(_quantization(tuning.best.kept, policy, classes))
     float32 = (*tuning.best.kept, *tuning.fixed)
     if tuning.reference.library.startswith("tf_keras"):
         paths = [path.partition("/")[2] for path in float32]
@@ -51,13 +54,30 @@ def code_of(tuning: Tuning) -> str | None:
         lines += [f"keras.mixed_precision.set_global_policy({policy})"]
         lines += [f'# create the layer {_literal(path)} with dtype="float32"' for path in paths]
         return "\n".join(lines)
-    classes = {layer.path: layer.class_name for layer in tuning.connected_layers}
     lines = ["import keras", "", f"policies = keras.dtype_policies.DTypePolicyMap({policy})"]
     lines += [
         f'policies[{_literal(_pattern(path, classes))}] = keras.DTypePolicy("float32")'
         for path in float32
     ]
     return "\n".join([*lines, "keras.config.set_dtype_policy(policies)"])
+
+
+def _quantization(
+    kept: Sequence[str], mode: str, classes: Mapping[str, str | None]
+) -> Iterator[str]:
+    """
+    Yield the lines that quantize a model except the layers ``kept``. Patterns as filters would only
+    see the names of layers, which several layers can have.
+    """
+    if not kept:
+        yield f"model.quantize({mode})"
+        return
+    yield from ("import re", "", "unquantized = [")
+    yield from (f"    {_literal(_pattern(path, classes))}," for path in kept)
+    yield from ("]", "model.quantize(", f"    {mode},")
+    # some layers, such as inputs, have no path
+    yield '    filters=lambda layer: not re.search("|".join(unquantized), layer.path or ""),'
+    yield ")"
 
 
 def _pattern(path: str, classes: Mapping[str, str | None]) -> str:

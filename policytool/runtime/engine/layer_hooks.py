@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..facts import op_facts
-from ..library import KERAS2, KERAS3, child_layers, paths
+from ..library import KERAS2, KERAS3, child_layers, paths, quantization_mode
 from ..tensors import to_array
 from .eager_reductions import einsum_depth, product, reductions_watched
 
@@ -406,7 +406,7 @@ def compute_modes(layer: Any) -> list[str]:
         {
             str(name)
             for _, inner in paths(layer)
-            for name in (compute_dtype(inner), getattr(inner, "quantization_mode", None))
+            for name in (compute_dtype(inner), quantization_mode(inner))
             if name is not None
         }
     )

@@ -1,6 +1,7 @@
 """
 The two models of a check: loaded from files that differ in their policies, or built anew from
-configs; and quantised layers of Keras 3, which can compute as if they were not quantised.
+configs; and quantised layers of Keras 3, which can compute as if they were not quantised. A
+candidate may also be quantised by Keras when it is loaded.
 
 int8 and int4 files hold rounded weights with their scales; what the weights were before is lost.
 float8 files hold the weights as they were: a layer rounds them at every call. In gptq and awq, and
@@ -16,10 +17,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import model_calls, rebuilt_model
-from ..library import KERAS3, TENSORFLOW, Library, Refused, paths
+from ..library import (
+    KERAS3,
+    TENSORFLOW,
+    Library,
+    Refused,
+    child_layers,
+    paths,
+    quantization_mode,
+    refusing,
+)
 
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Mapping, Sequence
 
 
 _STORED = ("_kernel", "_embeddings", "reverse_embeddings")
@@ -38,7 +48,7 @@ def compute_unquantized(library: Library, model: Any) -> int:
     """
     changed = 0
     for _, layer in paths(model):
-        mode = getattr(layer, "quantization_mode", None)
+        mode = quantization_mode(layer)
         quantizer = getattr(layer, "inputs_quantizer", None)
         if mode == _FLOAT8:
             layer.dtype_policy = _source(layer)
@@ -74,7 +84,7 @@ def _integers(layer: Any) -> list[Any]:
     """Return the integers that represent weights in a layer and in its child layers."""
     arrays = []
     for _, inner in paths(layer):
-        mode = getattr(inner, "quantization_mode", None)
+        mode = quantization_mode(inner)
         for name in _STORED if mode is not None else ():
             variable: Any = getattr(inner, name, None)
             if str(getattr(variable, "dtype", "")) == "int8":
@@ -104,6 +114,50 @@ def _passing(library: Library, quantizer: Any) -> Any:
     return unchanged
 
 
+def quantize_layers(
+    library: Library, model: Any, mode: str, kept: Sequence[str]
+) -> list[dict[str, Any]]:
+    """
+    Quantize the layers of a model as ``model.quantize`` does, except those with the paths ``kept``.
+
+    Return the path, the class and the bytes of the variables, before and after, of each layer. No
+    ``filters`` are needed, which Keras 3.13 introduced and which only see the names of layers.
+
+    :raises Refused: if this Keras does not have the mode, or quantizes no layer.
+    """
+    quantized = []
+    for path, layer in paths(model):
+        is_leaf = layer is not model and not child_layers(layer)
+        if not is_leaf or path in kept or not layer.built or quantization_mode(layer):
+            continue
+        before = _size(layer)
+        text = "layer {} cannot be quantized to {}: {{}}".format(path, mode)
+        with refusing("not-quantizable", text):
+            try:
+                layer.quantize(mode)
+            except (NotImplementedError, AttributeError):  # the class has no quantization
+                continue
+        quantized.append(
+            {
+                "path": path,
+                "class_name": type(layer).__name__,
+                "before": before,
+                "after": _size(layer),
+            }
+        )
+    if not quantized and not kept:
+        raise Refused(
+            "not-quantizable",
+            "Keras {} quantizes no layer of it to {}".format(library.versions["keras"], mode),
+        )
+    return quantized
+
+
+def _size(layer: Any) -> int:
+    """Return the bytes of the variables of a layer."""
+    return sum(int(np.asarray(variable.numpy()).nbytes) for variable in layer.variables)
+
+
 VARIABLES = "variables"
 
 
@@ -123,6 +177,9 @@ class Sides:
         self._originals: dict[str, Any] = {}
         self.unquantized = 0
         """The number of quantised layers of the reference that compute dequantised."""
+
+        self.quantized: list[dict[str, Any]] = []
+        """The layers of the candidate that were quantised when it was loaded."""
 
     def library(self, family: str) -> Library:
         """Return the library of a family, in which the user's classes are registered."""
@@ -186,6 +243,8 @@ class Sides:
             model = loaders[side["how"]](library, side)
             if side.get("dequantize"):
                 self.unquantized = compute_unquantized(library, model)
+            if side.get("quantize"):
+                self.quantized = quantize_layers(library, model, **side["quantize"])
             return library, model
 
     def _saved(self, library: Library, side: Mapping[str, Any]) -> Any:

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.migration.planning.options import RETARGETS, Outputs, assignment, checked_policy
+from policytool.migration.planning.options import (
+    RETARGETS,
+    Outputs,
+    assignment,
+    checked_policy,
+    options_from_arguments,
+)
 from policytool.support.errors import UsageError
 from tests.helpers.planned_models import (
     after,
@@ -401,6 +407,26 @@ def test_any_other_policy_is_an_error(name: str) -> None:
     else:
         with pytest.raises(UsageError):
             checked_policy(name, "--to")
+
+
+def test_quantization_is_left_to_tune() -> None:
+    """Only check and tune quantize, and only in modes that save bytes."""
+    for name, words in (
+        ("int8", "policytool tune --to int8"),
+        ("int4", "policytool tune --to int4"),
+        ("int8_from_float32", "policytool tune --to int8"),
+        ("float8", "is for training"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            options_from_arguments(name, ())
+    quantized = options_from_arguments("int8", ("a.*=float32",), quantizes=True)
+    assert (quantized.quantizes, quantized.suffix) == (True, "int8")
+    for assignments, include, words in (
+        (("a=float16",), (), "leave these layers unquantized"),
+        ((), ("outputs",), "quantizes all layers"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            options_from_arguments("int8", assignments, include=include, quantizes=True)
 
 
 def test_infer_needs_the_users_word() -> None:

@@ -194,41 +194,10 @@ def test_layer_in_a_custom_layer_is_kept_with_the_whole_custom_layer() -> None:
     assert origins.propose(result, CHOICES) == {"net/block", "net/block/inner"}
 
 
-def test_neighbours_are_one_step_before_and_after_kept_layers() -> None:
-    """The neighbours of kept layers are the layers one step before and after them."""
-    result = model(
-        traced("net/a", begun=0),
-        traced("net/b", (0,), begun=1),
-        traced("net/last", (1,), begun=2),
-    )
-    assert origins.neighbours(result, {"net/b"}, CHOICES) == {"net/a", "net/last"}
-
-
 def test_layers_are_ranked_by_error_or_flushed_values() -> None:
     """Layers are ranked by their error, or by the number of values that become zero."""
     result = model(
         traced("net/a", begun=0, isolated=0.01),
         traced("net/b", (0,), begun=1, along={"flushed": 500}),
     )
-    assert origins.units_by_loss(result, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
-
-
-def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:
-    """Calls that only one of the runs has are left out."""
-    diagnosis = model(
-        traced("net/a", begun=0),
-        traced("net/cast", (0,), begun=1),
-        traced("net/b", (0, 1), begun=2, gets_nonfinite=True),
-    )
-    later = model(traced("net/new", begun=0), traced("net/a", begun=1), traced("net/b", begun=2))
-    plain = replace(later, calls=tuple(replace(item, trace=None) for item in later.calls))
-    result = origins.with_traces(plain, diagnosis)
-    assert [item.path for item in result.calls] == ["net/a", "net/b", "net"]
-    assert [item.trace.producers for item in result.calls if item.trace is not None] == [
-        (),
-        (0,),
-        (),
-    ]
-    assert [item.trace.within for item in result.calls if item.trace is not None] == [2, 2, None]
-    assert not any(item.trace.gets_nonfinite for item in result.calls if item.trace is not None)
-    assert origins.with_traces(later, diagnosis) == later
+    assert origins.call_loss(result.calls[1]) > origins.call_loss(result.calls[0]) > 0
