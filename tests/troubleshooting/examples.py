@@ -196,5 +196,18 @@ EXAMPLES: Final = {
     "cudnn-layer": h5("tf2.15/rnn_mixed.h5", "RNN"),
     "other-session": h5("tf2.15/default_float32.h5", "TF 2.15"),
     "integer-layer": h5("tf2.15/default_float32.h5", "float32"),
+    "keras-1-arguments": h5("keras1.json"),
+    "missing-package": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "unsupported-ops": Example(
+        files={"model.h5": "tf2.15/default_float32.h5"},
+        fix_files={"model.h5": "tf2.15/global_mixed_float16.h5"},
+        shown="LiteRT",
+    ),
+    "input-dtype": h5("tf2.15/input_dtypes.h5", "InputLayer"),
+    "file-system": archive("keras3.15/default_float32.keras", "dense"),
+    "checkpoint-callback": archive("keras3.15/default_float32.keras", "dense"),
+    "hdf5-legacy": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "registered-twice": h5("tf2.15/custom_unregistered.h5"),
+    "strategy-scope": h5("tf2.15/default_float32.h5", "TF 2.15"),
 }
 """By the id of the entry."""
