@@ -126,6 +126,7 @@ _KEPT_PREFIXES: Final = (
     "CUDA",
     "DYLD_",
     "GOMP_",
+    "JAX_",
     "KMP_",
     "LC_",
     "LD_",
@@ -133,9 +134,11 @@ _KEPT_PREFIXES: Final = (
     "NCCL_",
     "NVIDIA_",
     "OMP_",
+    "PYTORCH_",
     "ROCM_",
     "HIP_",
     "TF_",
+    "TORCH_",
     "XLA_",
 )
 """

@@ -123,7 +123,7 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(
 
 
 def test_environment_of_the_child_has_only_known_variables() -> None:
-    """The child gets variables of TensorFlow and of devices, and no unknown ones."""
+    """The child gets variables of backends and of devices, and no unknown ones."""
     kept = workers.environment(
         {
             "PATH": "/bin",
@@ -131,6 +131,8 @@ def test_environment_of_the_child_has_only_known_variables() -> None:
             "AWS_SECRET_ACCESS_KEY": "x",
             "LD_LIBRARY_PATH": "/cuda",
             "TF_CPP_MIN_LOG_LEVEL": "0",
+            "JAX_PLATFORMS": "cpu",
+            "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         }
     )
     assert kept == {
@@ -138,6 +140,8 @@ def test_environment_of_the_child_has_only_known_variables() -> None:
         "TF_DETERMINISTIC_OPS": "1",
         "LD_LIBRARY_PATH": "/cuda",
         "TF_CPP_MIN_LOG_LEVEL": "0",
+        "JAX_PLATFORMS": "cpu",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         "PYTHONWARNINGS": "ignore",
         "PYTHONUTF8": "1",
     }
