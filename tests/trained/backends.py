@@ -71,8 +71,11 @@ class Pair:
 
     @property
     def place(self) -> Path:
-        """The directory of the predictions and of the answer."""
-        return self.model.parent / self.backend / self.name
+        """
+        The directory of the predictions and of the answer. Its parent has no name of a module,
+        because the directory of the model may be searched for modules.
+        """
+        return self.model.parent / f"on-{self.backend}" / self.name
 
     def files(self) -> Mapping[str, str]:
         """Write the other side, and return the files to predict with."""
