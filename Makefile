@@ -46,7 +46,7 @@ SEED ?= 0
 # Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all test-torch lock test-min test-newest crash signals fuzz bench bench-compare bench-short fixtures release-data docs docs-site package clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-all test-torch gpu-wheels test-gpu lock test-min test-newest crash signals fuzz bench bench-compare bench-short fixtures release-data docs docs-site package clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -134,7 +134,23 @@ $(TORCH)/.ready: $(TOOLS)/.uv
 
 test-torch: $(VENV)/.dev $(TORCH)/.ready  ## Run the tests of backends with torch, and record the answers on planted failures; CI does not run this (5 GB)
 	POLICYTOOL_COMPAT=$(TORCH)/bin/python POLICYTOOL_TORCH=$(TORCH)/bin/python $(PYTEST) -m compat tests/compat/test_backends.py
-	$(BIN)/python -m tests.trained.backends build/torch --backend torch --python $(TORCH)/bin/python --seed 1 --streams --record
+	$(PYTHON) -m tests.compat.environment $(COMPAT)
+	$(COMPAT)/bin/python -m tests.trained.models build/backends/models keras after
+	$(BIN)/python -m tests.trained.backends build/backends --backend torch --python $(TORCH)/bin/python --seed 1 --streams --trained build/backends/models --record
+
+# For machines that have JAX or torch with CUDA, but no network: this collects everything else.
+gpu-wheels:  ## Collect the wheels that make test-gpu installs
+	$(PYTHON) -m pip wheel --quiet --wheel-dir build/wheels . 'keras>=3.15'
+
+# DEVICE=cpu ARGUMENTS='--name LSTM' tries the target without a GPU. The environment of PYTHON has the backend, and stays as it is.
+BACKEND ?= torch
+DEVICE ?= gpu:0
+GPU := build/gpu/bin/python
+test-gpu:  ## Compare five architectures on the CPU and the GPU, with times, memory and tune, and record the tables: make test-gpu PYTHON=python3 BACKEND=jax, where make gpu-wheels was run before; CI does not run this
+	$(PYTHON) -m venv --clear build/gpu
+	$(PYTHON) -c 'import site; print(*site.getsitepackages(), sep="\n")' > "$$($(GPU) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/backend.pth"
+	$(GPU) -m pip install --quiet --no-index --find-links build/wheels policytool keras
+	CUDA_VISIBLE_DEVICES=0 $(GPU) -m tests.architectures.compare build/gpu/models $(BACKEND):cpu=$(GPU) $(BACKEND):$(DEVICE)=$(GPU) --device-checks --record $(ARGUMENTS)
 
 lock: $(TOOLS)/.uv  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
 	$(PYTHON) -m tests.requirements.compile $(TOOLS)/bin/uv $(if $(UPGRADE),--upgrade)

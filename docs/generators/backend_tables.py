@@ -18,15 +18,19 @@ RECORD: Final = Path(__file__).parent.parent.parent / "tests" / "trained" / "bac
 def backends() -> Iterator[str]:
     """Yield the table of the record."""
     record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
-    columns = ("backend", "truth", "pairs", "safe", "undecided", "not safe", "wrong", "origin")
-    yield row(columns)
-    yield row("---" for _ in columns)
+    columns = ("backend", "models", "truth", "pairs", "safe", "undecided", "not safe", "wrong")
+    yield row((*columns, "origin"))
+    yield row("---" for _ in (*columns, "origin"))
     for backend, found in record.items():
         versions = found["versions"]
         name = f"{BACKENDS[backend]} {versions[backend]}, Keras {versions['keras']}"
-        for truth, opposite in (("harmful", "safe"), ("harmless", "not-safe")):
-            counts = found[truth]
-            origin = "{} of {}".format(*found["origins"]) if truth == "harmful" else ""
-            answers = (counts[answer] for answer in ("safe", "undecided", "not-safe"))
-            cells = (name, truth, sum(counts.values()), *answers, counts[opposite], origin)
-            yield row(map(str, cells))
+        for models in ("planted", "trained"):
+            for truth, opposite in (("harmful", "safe"), ("harmless", "not-safe")):
+                counts = found[models][truth]
+                if not sum(counts.values()):
+                    continue
+                is_named = (models, truth) == ("planted", "harmful")
+                origin = "{} of {}".format(*found["origins"]) if is_named else ""
+                answers = (counts[answer] for answer in ("safe", "undecided", "not-safe"))
+                numbers = (sum(counts.values()), *answers, counts[opposite])
+                yield row(map(str, (name, models, truth, *numbers, origin)))

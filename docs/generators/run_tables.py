@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from policytool.releases.releases import release_name
+from policytool.releases.releases import BACKENDS, release_name
 from policytool.reports.markdown import code, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
 _JAX: Final = "jax"
+
+_ARCHITECTURES: Final = _FIXTURES.parent / "tests" / "architectures" / "record.json"
+
+_PLACES: Final = """`python -m tests.architectures.compare` records the runs of architectures
+with random weights with {first}, and compares the runs with {second} ({versions}) by
+`policytool check --against`. A layer departs if its values differ by more than rounding explains.
+Differences are relative errors.
+"""
 
 _TITLE: Final = """# Recorded runs
 
@@ -59,7 +70,34 @@ def recorded_runs_page() -> str:
                 )
             )
         )
-    return "\n".join([*lines, *([""] if missed else []), *missed]) + "\n"
+    return "\n".join([*lines, *([""] if missed else []), *missed, *_architectures()]) + "\n"
+
+
+def _architectures() -> Iterator[str]:
+    """Yield the tables of architectures that were recorded in one place and run in another."""
+    for places, tables in json.loads(_ARCHITECTURES.read_text(encoding="utf-8")).items():
+        first, second = places.split()
+        rows = tables["compared"]
+        versions = ", ".join(
+            f"{'Keras' if name == 'keras' else BACKENDS[name]} {version}"
+            for name, version in rows[0]["versions"].items()
+        )
+        yield from ("", f"## {_place(first)} and {_place(second)}", "")
+        yield _PLACES.format(first=_place(first), second=_place(second), versions=versions)
+        columns = ("architecture", "policy", "layers", "first layer that departs")
+        yield row((*columns, "largest difference of a layer", "of the output"))
+        yield row(("---", "---", "---:", "---", "---:", "---:"))
+        for entry in rows:
+            departs = code(entry["departs"]) if entry["departs"] else "none"
+            numbers = (f"{entry[key]:.1e}" for key in ("largest", "output"))
+            layers = str(entry["layers"])
+            yield row((entry["model"], entry["policy"], layers, departs, *numbers))
+
+
+def _place(name: str) -> str:
+    """Return the words for a backend and a device."""
+    backend, _, device = name.partition(":")
+    return f"{BACKENDS[backend]} on {device.partition(':')[0].upper()}s"
 
 
 def on_demand_page() -> str:

@@ -158,6 +158,7 @@ _KEPT_PREFIXES: Final = (
     "CUDA",
     "DYLD_",
     "GOMP_",
+    "JAX_",
     "KMP_",
     "LC_",
     "LD_",
@@ -165,9 +166,11 @@ _KEPT_PREFIXES: Final = (
     "NCCL_",
     "NVIDIA_",
     "OMP_",
+    "PYTORCH_",
     "ROCM_",
     "HIP_",
     "TF_",
+    "TORCH_",
     "XLA_",
 )
 """
@@ -356,14 +359,15 @@ class Worker:
         """
         Return the possible backends of a job. Keras 2 and graphs need TensorFlow.
 
-        :raises WorkerError: if the user chose another backend.
+        :raises WorkerError: if the user chose another backend, unless the job runs one side of a
+            conversion, whose other side may have this backend.
         """
         accepted = accepted_backends(self._interpreter.backend, os.environ)
         sides = (job, job.get("reference"), job.get("candidate"))
         families = {side.get("family") for side in sides if isinstance(side, Mapping)}
         if KERAS2 not in families:
             return accepted
-        if TENSORFLOW not in accepted:
+        if TENSORFLOW not in accepted and not self._side:
             message = (
                 f"needs TensorFlow, because only Keras 3 models run on {BACKENDS[accepted[0]]}"
             )

@@ -33,7 +33,7 @@ from .feeding.user_functions import OPTION, load_function
 from .gradients import backward, sensitivity
 from .graphs import graph_check
 from .library import Refused, refusing, refusing_calls, sentence
-from .tensors import is_eager
+from .tensors import is_eager, is_floating, to_array
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -63,7 +63,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
             ((call.key, place), tensor)
             for call in tape.calls.values()
             for place, tensor in enumerate(tf.nest.flatten(call.outputs, expand_composites=True))
-            if tf.is_tensor(tensor) and tensor.dtype.is_floating
+            if tf.is_tensor(tensor) and is_floating(tensor)
         ]
         keys[:] = [key for key, _ in flat]
         return [tensor for _, tensor in flat]
@@ -83,7 +83,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
         float32_outputs = function(batch)
         with devices.tf32(tf):
             coarse = function(batch)
-        vectors = compared(float32_outputs, coarse).numpy()
+        vectors = to_array(compared(float32_outputs, coarse))
         total = (
             vectors
             if total is None

@@ -130,6 +130,8 @@ def tf32(tf: Any) -> Any:
 
     The setting applies to the whole process, and would also affect other threads.
     """
+    if is_eager(tf):
+        return _change_setting(tf.uses_tf32, tf.set_tf32, value=True)
     config = tf.config.experimental
     get_setting, set_setting = (
         config.tensor_float_32_execution_enabled,
@@ -155,8 +157,6 @@ def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
     """
     Return the reason why TF32 cannot be measured on a device, as a sentence; None if it can.
     """
-    if is_eager(tf):
-        return "TF32 can be measured only with the TensorFlow backend, not {}".format(tf.name)
     capability = device["compute_capability"]
     if device["kind"] != "gpu":
         return (
@@ -171,7 +171,7 @@ def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
         return (
             "{} does not support TF32: its compute capability is {}, but TF32 needs 8.0 or higher"
         ).format(device["name"], capability)
-    if not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
+    if not is_eager(tf) and not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
         return "TensorFlow {} does not support TF32, which needs 2.4 or later".format(
             tf.__version__
         )
@@ -199,11 +199,11 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
     if is_eager(tf):
         return [
             {
-                **(cpu if kind == "cpu" else {**dict.fromkeys(cpu), "kind": kind, "model": model}),
                 "name": name,
-                "matrix_precision": cpu["matrix_precision"],
+                **cpu,
+                **({} if kind == "cpu" else _gpu_facts(name, details)),
             }
-            for kind, name, model in tf.devices()
+            for kind, name, details in tf.devices()
         ]
     devices = [
         {"name": short_name(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")
@@ -227,6 +227,12 @@ def list_devices(tf: Any) -> list[dict[str, Any]]:
             }
         )
     return devices
+
+
+def _gpu_facts(name: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what JAX or torch, and the driver, know of a GPU."""
+    number = int(name.partition(":")[2])
+    return {"kind": "gpu", "memory": _device_memory(number), "driver": _driver(), **details}
 
 
 def _matrix_precision(tf: Any) -> str | None:
@@ -480,8 +486,8 @@ def time_calls(
     ``throughput`` the examples in a second at that latency; the batch's first dimension counts the
     examples. ``peak_memory`` is the most bytes that tensors took during a call beyond those that
     were there before it, so without weights; ``how`` is ``device``, whose allocator counted them.
-    Both are None where none counts: before TF 2.6, on CPUs without oneDNN, and of tensors of less
-    than 256 KiB on CPUs.
+    Both are None where none counts: before TF 2.6, on CPUs without oneDNN, of tensors of less than
+    256 KiB on CPUs, and by torch on CPUs. JAX plans the memory when it compiles the call.
 
     ``device`` is TensorFlow's name. The first call, which traces and chooses kernels, is not
     counted. At most ``repeats`` calls are, in about two seconds.
@@ -496,7 +502,11 @@ def time_calls(
             start = time.perf_counter()
             _wait(tf, function(batch))
             seconds.append(time.perf_counter() - start)
-        peak = _peak(tf, lambda: _wait(tf, function(batch)), device)
+        peak = (
+            function.peak_memory()
+            if hasattr(function, "peak_memory")
+            else _peak(tf, lambda: _wait(tf, function(batch)), device)
+        )
     latency = statistics.median(seconds)
     return {
         "latency": latency,
@@ -533,7 +543,7 @@ def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
     What the process has says little: allocators keep what was freed.
     """
     if is_eager(tf):
-        return None
+        return tf.peak_memory(call, device)  # type: ignore[no-any-return]  # counted in bytes
     counts, name = tf.config.experimental, short_name(device).upper()
     if not hasattr(
         counts, "reset_memory_stats"

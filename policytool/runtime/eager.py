@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
 
+_FULL = "highest"
+"""The precision with which float32 is multiplied in float32."""
+
 _DIFFERENTIATED = ("JVPTracer", "LinearizeTracer")
 """The classes of tensors that JAX differentiates."""
 
@@ -45,6 +48,28 @@ class EagerFunction:
     def get_concrete_function(self) -> EagerFunction:
         """Return the function, which needs no trace."""
         return self
+
+
+class CompiledCall:
+    """A model's call that JAX compiles for the shapes of the first inputs."""
+
+    def __init__(self, call: Any, values: Sequence[Any]) -> None:
+        self._call = call
+        self._values = values
+        self._compiled: Any = None
+
+    def __call__(self, inputs: Any) -> Any:
+        """Return the outputs of the model."""
+        if self._compiled is None:
+            self._compiled = self._call.lower(*self._values, inputs).compile()
+        return self._compiled(*self._values, inputs)[0]
+
+    def peak_memory(self) -> int | None:
+        """Return the bytes that the compiler plans for results and what is between them."""
+        planned = self._compiled.memory_analysis()
+        if planned is None:  # a platform that does not tell
+            return None
+        return int(planned.temp_size_in_bytes + planned.output_size_in_bytes) or None
 
 
 ARRAYS = SimpleNamespace(
@@ -108,13 +133,35 @@ class EagerBackend:
         Multiply float32 in float32, also on GPUs, and divide the CPU into several devices of JAX,
         for tests.
         """
-        if self.name == "torch":
-            self.module.set_float32_matmul_precision("highest")
-            self.module.backends.cudnn.allow_tf32 = False
-            return
-        self.module.config.update("jax_default_matmul_precision", "highest")
-        if logical is not None:
+        self.set_tf32(False)
+        if self.name == "jax" and logical is not None:
             self.module.config.update("jax_num_cpu_devices", logical)
+
+    def uses_tf32(self) -> bool:
+        """Return whether matrices of float32 are multiplied in TF32."""
+        return not self.matrix_precision.endswith(_FULL)
+
+    def set_tf32(self, wanted: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
+        """Set whether GPUs multiply matrices of float32 in TF32."""
+        if self.name == "torch":
+            self.module.set_float32_matmul_precision("high" if wanted else _FULL)
+            self.module.backends.cudnn.allow_tf32 = wanted
+            return
+        precision = "tensorfloat32" if wanted else _FULL
+        self.module.config.update("jax_default_matmul_precision", precision)
+
+    def peak_memory(self, call: Callable[[], None], device: str) -> int | None:
+        """
+        Return the peak number of bytes that a call needs in addition to those in use before it;
+        None on CPUs, and on JAX, whose compiler counts it (:class:`CompiledCall`).
+        """
+        if self.name != "torch" or not device.startswith("gpu"):
+            return None
+        cuda, number = self.module.cuda, int(device.partition(":")[2])
+        cuda.reset_peak_memory_stats(number)
+        before = cuda.memory_allocated(number)
+        call()
+        return int(cuda.max_memory_allocated(number) - before) or None
 
     @property
     def matrix_precision(self) -> str:
@@ -125,17 +172,39 @@ class EagerBackend:
         precision = self.module.config.jax_default_matmul_precision
         return "jax_default_matmul_precision {}".format(precision)
 
-    def devices(self) -> list[tuple[str, str, Any]]:
-        """Return the kind, the name and the model of each device, CPUs first."""
+    def devices(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """
+        Return the kind and the name of each device, CPUs first, and the model, the compute
+        capability and the kernel libraries of GPUs.
+        """
         if self.name == "torch":
-            count = self.module.cuda.device_count()
-            names = [self.module.cuda.get_device_name(number) for number in range(count)]
-            return [("cpu", "cpu:0", None), *_numbered("gpu", names)]
+            cuda = self.module.cuda
+            gpus = [cuda.get_device_properties(number) for number in range(cuda.device_count())]
+            cudnn = self.module.backends.cudnn.version()
+            libraries = {"cuda": self.module.version.cuda, "cudnn": cudnn and str(cudnn)}
+            facts = [
+                {
+                    "model": gpu.name,
+                    "compute_capability": "{}.{}".format(gpu.major, gpu.minor),
+                    **libraries,
+                }
+                for gpu in gpus
+            ]
+            return [("cpu", "cpu:0", {}), *_numbered("gpu", facts)]
         kinds = ["cpu", "gpu"] if self.module.default_backend() != "cpu" else ["cpu"]
         return [
             entry
             for kind in kinds
-            for entry in _numbered(kind, [item.device_kind for item in self.module.devices(kind)])
+            for entry in _numbered(
+                kind,
+                [
+                    {
+                        "model": item.device_kind,
+                        "compute_capability": getattr(item, "compute_capability", None),
+                    }
+                    for item in self.module.devices(kind)
+                ],
+            )
         ]
 
     def function(self, code: Callable[..., Any], **_: Any) -> EagerFunction:
@@ -151,7 +220,7 @@ class EagerBackend:
             for variables in (model.trainable_variables, model.non_trainable_variables)
         ]
         call = self.module.jit(functools.partial(model.stateless_call, training=False))
-        return lambda inputs: call(*values, inputs)[0]
+        return CompiledCall(call, values)
 
     def without_effects(self, function: Callable[[], Any]) -> Any:
         """Return the result of a function, whose changes of variables are lost."""
@@ -250,8 +319,8 @@ class EagerBackend:
         return is_traced and type(tensor).__name__ not in _DIFFERENTIATED
 
 
-def _numbered(kind: str, models: Sequence[Any]) -> list[tuple[str, str, Any]]:
-    return [(kind, "{}:{}".format(kind, number), model) for number, model in enumerate(models)]
+def _numbered(kind: str, facts: Sequence[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [(kind, "{}:{}".format(kind, number), each) for number, each in enumerate(facts)]
 
 
 @functools.lru_cache(maxsize=None)

@@ -557,6 +557,8 @@ def _eager_libraries(backend: str) -> tuple[Any, Any]:
     """Return a backend other than TensorFlow, and Keras 3."""
     os.environ["KERAS_BACKEND"] = backend
     os.environ["JAX_ENABLE_X64"] = "1"  # otherwise JAX computes float64 in float32
+    # As with TensorFlow, a GPU's memory is allocated as it is needed: JAX takes 75 % at the start
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         keras: Any = importlib.import_module("keras")
     except ImportError as error:

@@ -3,7 +3,8 @@ Compare gradients of the runtime with those of plain Keras: ``python -m
 tests.compat.backend_gradients``, under an interpreter with the backend in ``KERAS_BACKEND``.
 
 It prints the largest relative difference of the gradients of a training step and of the
-sensitivities, and the dtypes in which gradients flowed, of each model and policy as JSON.
+sensitivities, the dtypes in which gradients flowed, and in how many outputs of layers the effect of
+TF32 was measured, of each model and policy as JSON.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "policytool"))
+check: Any = importlib.import_module("runtime.check")
 library_of: Any = importlib.import_module("runtime.library")
 losses: Any = importlib.import_module("runtime.gradients.losses")
 sensitivity: Any = importlib.import_module("runtime.gradients.sensitivity")
@@ -65,6 +68,15 @@ def steps(keras: Any, model: Any, inputs: Any) -> tuple[float, list[Any]]:
         [keras.ops.convert_to_numpy(one).ravel() for one in side] for side in (found, expected)
     ]
     return difference(*map(np.concatenate, arrays)), [variable.flow for variable in variables]
+
+
+def tf32_outputs(model: Any, inputs: Any) -> int:
+    """Return the number of outputs in which TF32 was measured; CPUs compute in float32 anyway."""
+    with LIBRARY.tf.device("cpu:0"):
+        batches = SimpleNamespace(all=[LIBRARY.tf.constant(inputs)])
+        found = check.measure_tf32(LIBRARY, model, batches)
+    assert not LIBRARY.tf.uses_tf32()
+    return len(found)
 
 
 def sensitivities(keras: Any, model: Any, inputs: Any) -> float:
@@ -120,6 +132,8 @@ CASES: Final = (
 def main() -> None:
     """Print the differences."""
     keras = LIBRARY.keras
+    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    LIBRARY.tf.configure(None)
     found = {}
     for build, policy in CASES:
         keras.utils.set_random_seed(1)
@@ -129,7 +143,12 @@ def main() -> None:
         inputs = np.random.default_rng(1).normal(size=shape).astype("float32")
         step, flows = steps(keras, model, inputs)
         others = sensitivities(keras, model, inputs)
-        found[f"{build.__name__} {policy}"] = {"step": step, "other": others, "flows": flows}
+        found[f"{build.__name__} {policy}"] = {
+            "step": step,
+            "other": others,
+            "flows": flows,
+            "tf32": tf32_outputs(model, inputs),
+        }
     sys.stdout.write(json.dumps(found) + "\n")
 
 

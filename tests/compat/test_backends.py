@@ -8,6 +8,7 @@ skipped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import PolicytoolError
+from tests.architectures import compare as architectures
 from tests.compat.asking import run_script
 from tests.helpers.planted_failures import HARMLESS, WEAK
 from tests.helpers.sampling import sampled
@@ -179,6 +181,7 @@ def test_answers_on_planted_failures_are_those_of_plain_keras(backend: str, tmp_
 def test_gradients_are_those_of_plain_keras(backend: str) -> None:
     """
     Gradients of a training step and of outputs, and the dtype of a gradient is that of its layer.
+    The effect of TF32 can be measured, too.
     """
     program = (str(PYTHONS[backend]), "-m", "tests.compat.backend_gradients")
     printed = run_script(*program, environment={"KERAS_BACKEND": backend})
@@ -187,6 +190,7 @@ def test_gradients_are_those_of_plain_keras(backend: str) -> None:
         narrow = policy.removeprefix("mixed_")
         assert result["step"] < EXACT, name
         assert result["other"] < NARROW, name
+        assert result["tf32"] >= 4
         widths = {"dense": (2, 4), "attention": (11, 2)}[model]
         assert result["flows"] == [narrow] * widths[0] + ["float32"] * widths[1]
 
@@ -258,3 +262,32 @@ def test_a_model_that_the_backend_cannot_compile_is_not_timed(
     is_noted = any(note.code == "timing" for note in result.notes)
     assert is_noted is (backend == "jax")
     assert bool(run.timings) is not is_noted
+
+
+def test_peak_memory_is_that_of_the_compiled_call(
+    checked: Checked, folder: Path, backend: str
+) -> None:
+    """JAX plans at least the stem's output, and torch does not count on CPUs."""
+    (run,) = checked("image", "mixed_bfloat16", inputs=folder / "image.npy", timing=True).runs
+    assert {"reference", "candidate"} == set(run.timings)
+    for timing in run.timings.values():
+        peak = timing.peak_memory
+        assert (peak is not None and peak >= 12 * 12 * 8 * 2) is (backend == "jax")
+
+
+def test_architectures_are_compared_in_two_places(backend: str, tmp_path: Path) -> None:
+    """``make test-gpu`` does the same with all architectures, on a CPU and a GPU."""
+    place = architectures.Place(backend, "cpu", str(PYTHONS[backend]))
+    architectures.write_models(tmp_path, place, 32, ("LSTM",))
+    with contextlib.ExitStack() as stack:
+        runs = architectures.Runs(tmp_path, (place, place), stack)
+        for policy in architectures.POLICIES[::2]:
+            row = runs.compared("LSTM", policy)
+            assert (row["departs"], row["largest"]) == (None, 0)
+        assert runs.measured("LSTM", "mixed_bfloat16")["timings"].keys() == {
+            "reference",
+            "candidate",
+        }
+        planted = runs.planted()
+        assert (planted["wrong"], planted["named"]) == (0, planted["pairs"])
+        assert runs.tuned("LSTM")["candidates"] > 0

@@ -14,6 +14,7 @@ import pytest
 
 from policytool.numerics.check_results import checks as values
 from policytool.runtime import devices
+from policytool.runtime.eager import EagerBackend
 from policytool.runtime.library import Refused
 from policytool.support.text import codec
 from tests.helpers.marks import THOROUGH
@@ -278,6 +279,57 @@ def test_tf32_begins_with_a_compute_capability(
     cpu, gpu = devices.list_devices(tf)
     assert devices.without_tf32(tf, gpu) == reason
     assert str(devices.without_tf32(tf, cpu)).startswith("cpu:0 does not support TF32")
+
+
+def torch_with_gpu() -> Any:
+    """Return the backend torch with a replacement for torch that has a GPU."""
+    properties = SimpleNamespace(name="NVIDIA H200", major=9, minor=0)
+    counts = iter([100, 350])
+    cuda = SimpleNamespace(
+        device_count=lambda: 1,
+        get_device_properties=lambda _: properties,
+        reset_peak_memory_stats=lambda _: None,
+        memory_allocated=lambda _: next(counts),
+        max_memory_allocated=lambda _: next(counts),
+    )
+    cudnn = SimpleNamespace(version=lambda: 91002, allow_tf32=True)
+    precision = ["high"]
+    backend: Any = EagerBackend.__new__(EagerBackend)
+    backend.name = "torch"
+    backend.module = SimpleNamespace(
+        cuda=cuda,
+        version=SimpleNamespace(cuda="13.2"),
+        backends=SimpleNamespace(cudnn=cudnn),
+        get_float32_matmul_precision=lambda: precision[0],
+        set_float32_matmul_precision=lambda name: precision.insert(0, name),
+    )
+    return backend
+
+
+def test_gpu_of_torch_has_its_kernel_libraries_and_tf32_only_if_it_is_measured() -> None:
+    backend = torch_with_gpu()
+    devices.configure(backend, {})
+    cpu, gpu = devices.list_devices(backend)
+    assert (cpu["kind"], gpu["kind"], gpu["name"]) == ("cpu", "gpu", "gpu:0")
+    assert (gpu["model"], gpu["compute_capability"]) == ("NVIDIA H200", "9.0")
+    assert (gpu["cuda"], gpu["cudnn"], cpu["cuda"]) == ("13.2", "91002", None)
+    assert gpu["matrix_precision"] == "float32_matmul_precision highest"
+    assert devices.without_tf32(backend, gpu) is None
+    assert str(devices.without_tf32(backend, cpu)).startswith("cpu:0 does not support TF32")
+    allowed = backend.module.backends.cudnn
+    assert not allowed.allow_tf32
+    with devices.tf32(backend):
+        assert backend.uses_tf32()
+        assert allowed.allow_tf32
+    assert not allowed.allow_tf32
+    assert not backend.uses_tf32()
+
+
+def test_peak_memory_of_torch_is_that_of_one_call() -> None:
+    """Its allocator counts on GPUs only."""
+    backend = torch_with_gpu()
+    assert backend.peak_memory(lambda: None, "gpu:0") == 250
+    assert backend.peak_memory(lambda: None, "cpu:0") is None
 
 
 def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:

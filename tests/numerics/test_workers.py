@@ -123,7 +123,7 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(
 
 
 def test_environment_of_the_child_has_only_known_variables() -> None:
-    """The child gets variables of TensorFlow and of devices, and no unknown ones."""
+    """The child gets variables of backends and of devices, and no unknown ones."""
     kept = workers.environment(
         {
             "PATH": "/bin",
@@ -131,6 +131,8 @@ def test_environment_of_the_child_has_only_known_variables() -> None:
             "AWS_SECRET_ACCESS_KEY": "x",
             "LD_LIBRARY_PATH": "/cuda",
             "TF_CPP_MIN_LOG_LEVEL": "0",
+            "JAX_PLATFORMS": "cpu",
+            "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         }
     )
     assert kept == {
@@ -138,6 +140,8 @@ def test_environment_of_the_child_has_only_known_variables() -> None:
         "TF_DETERMINISTIC_OPS": "1",
         "LD_LIBRARY_PATH": "/cuda",
         "TF_CPP_MIN_LOG_LEVEL": "0",
+        "JAX_PLATFORMS": "cpu",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         "PYTHONWARNINGS": "ignore",
         "PYTHONUTF8": "1",
     }
@@ -197,12 +201,16 @@ def test_missing_backend_error_names_the_extras(
 
 
 def test_keras_2_needs_tensorflow(script: Path) -> None:
-    """The error does not start a child; without a choice, TensorFlow runs Keras 2 models."""
+    """
+    The error does not start a child. Of a conversion, the side in Keras 2 runs on TensorFlow, and
+    the other on the chosen backend.
+    """
     job = {"do": "answer", "reference": {"family": "keras2"}, "candidate": {"family": "keras3"}}
     with Worker(Interpreter(script=script, backend="jax")) as worker:
         with pytest.raises(WorkerError, match="only Keras 3 models run on JAX"):
             worker.run(job)
         assert worker.run({"do": "answer", "family": "keras3"})
+        assert worker.run({"do": "answer", "family": "keras2"}, side="source")
 
 
 @pytest.mark.parametrize(

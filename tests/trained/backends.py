@@ -1,12 +1,15 @@
 """
 Compares the answers of ``check`` on a backend of Keras 3 with the truth on the same backend:
-``python -m tests.trained.backends DIRECTORY --backend NAME --python PYTHON [--seed N...]``.
+``python -m tests.trained.backends DIRECTORY --backend NAME --python PYTHON [--seed N...]
+[--trained MODELS]``.
 
-The models are those of ``tests.helpers.planted_failures`` and ``tests.compat.residual_models``.
-Plain Keras loads the reference and the candidate that ``migrate`` writes, and predicts. A candidate
-is harmful if it returns new NaN or infinity, if more than 1 % of the rows change their largest
-value, or if the error of numbers is more than 1 % of the spread of their channel. What was done is
-kept in the directory. ``--record`` writes the counts to ``backends.json``.
+The models are those of ``tests.helpers.planted_failures`` and ``tests.compat.residual_models``, and
+the models of Keras 3 in a directory of ``tests.trained.models``. Plain Keras loads the reference
+and the candidate that ``migrate`` writes, and predicts. ``tests.trained.truth`` says whether a
+candidate of a trained model is harmful. Another candidate is harmful if it returns new NaN or
+infinity, if more than 1 % of the rows change their largest value, or if the error of numbers is
+more than 1 % of the spread of their channel. What was done is kept in the directory, and all
+backends share its models. ``--record`` writes the counts to ``backends.json``.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import residual_models
 from tests.helpers.paths import ROOT
-from tests.helpers.planted_failures import FLOAT16
+from tests.helpers.planted_failures import BFLOAT16, FLOAT16
+from tests.trained import truth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +46,8 @@ RECORD: Final = Path(__file__).with_name("backends.json")
 LIMIT: Final = 0.01
 STREAMS: Final = ("one", "some", "all", "offset", "plain")
 WRONG: Final = {(True, "safe"), (False, "not-safe")}
+ROWS: Final = 1000
+"""The first rows of a trained model, which the check sees."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,7 @@ class Pair:
     """A model, its candidate and the inputs."""
 
     name: str
+    backend: str
     model: Path
     inputs: Path
     to: str | None
@@ -58,6 +65,17 @@ class Pair:
     trust: bool = False
     places: tuple[str, ...] = ()
     """The layers that may be named as the origin; empty if none is known."""
+
+    task: Path | None = None
+    """The directory of a trained model, with all rows and their labels."""
+
+    @property
+    def place(self) -> Path:
+        """
+        The directory of the predictions and of the answer. Its parent has no name of a module,
+        because the directory of the model may be searched for modules.
+        """
+        return self.model.parent / f"on-{self.backend}" / self.name
 
     def files(self) -> Mapping[str, str]:
         """Write the other side, and return the files to predict with."""
@@ -71,7 +89,9 @@ class Pair:
 
 def python_of(python: str, backend: str, *arguments: object) -> None:
     """Run Python with a backend in the root of the repository."""
-    settings = {"KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    settings = {"KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": devices}
+    settings["TF_CPP_MIN_LOG_LEVEL"] = "3"
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     environment = {**os.environ, **settings, "PYTHONPATH": path}
     subprocess.run([python, *map(str, arguments)], check=True, env=environment, cwd=ROOT)
@@ -88,6 +108,7 @@ def planted(directory: Path, python: str, backend: str, seed: int, *only: str) -
         arguments = case["arguments"]
         yield Pair(
             name=f"{case['name']}-{seed}",
+            backend=backend,
             model=place / case["model"],
             inputs=place / case["inputs"],
             to=case["to"],
@@ -104,25 +125,49 @@ def streams(directory: Path, python: str, backend: str) -> Iterator[Pair]:
     if not (place / f"{STREAMS[-1]}.keras").exists():
         python_of(python, backend, "-m", residual_models.__name__, place, *STREAMS)
     for name in STREAMS:
-        for policy in (FLOAT16, "mixed_bfloat16"):
+        for policy in (FLOAT16, BFLOAT16):
             yield Pair(
                 name=f"{name}-{policy}",
+                backend=backend,
                 model=place / f"{name}.keras",
                 inputs=place / "inputs.npz",
                 to=policy,
             )
 
 
+def trained(directory: Path, models: Path, backend: str) -> Iterator[Pair]:
+    """Yield the trained models of a directory, with both policies."""
+    folder = directory / "trained"
+    folder.mkdir(exist_ok=True)
+    for task in sorted(models.resolve().glob("*-keras")):
+        with np.load(task / "inputs.npz") as file:
+            rows = {name: array[:ROWS] for name, array in file.items()}
+        model = folder / f"{task.name}.keras"
+        if not model.exists():
+            np.savez(model.with_suffix(".npz"), **rows)
+            model.symlink_to(task / "model.keras")
+        for policy in (FLOAT16, BFLOAT16):
+            yield Pair(
+                name=f"{task.name}-{policy}",
+                backend=backend,
+                model=model,
+                inputs=model.with_suffix(".npz"),
+                to=policy,
+                task=task,
+            )
+
+
 def predict(pairs: Sequence[Pair], python: str, backend: str) -> None:
-    """Predict with both sides of each pair in plain Keras."""
+    """Predict with both sides of each pair that runs in plain Keras."""
     places = []
     for pair in pairs:
-        place = pair.model.parent / pair.name
-        place.mkdir(exist_ok=True)
+        place = pair.place
+        place.mkdir(parents=True, exist_ok=True)
         if not (place / "candidate.npz").exists():
             (place / "jobs.json").write_text(json.dumps(pair.files()), encoding="utf-8")
             with suppress(FileExistsError):
-                (place / "inputs.npz").symlink_to(pair.inputs)
+                rows = pair.inputs if pair.task is None else pair.task / "inputs.npz"
+                (place / "inputs.npz").symlink_to(rows)
             places.append(place)
     if not places:
         return
@@ -131,14 +176,20 @@ def predict(pairs: Sequence[Pair], python: str, backend: str) -> None:
     before, os.environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", ""), os.pathsep.join(homes)
     try:
         named = ",".join(["keras", *modules])
-        python_of(python, backend, "-m", "tests.trained.predictions", named, *places)
+        with suppress(subprocess.CalledProcessError):  # it names the models that do not run
+            python_of(python, backend, "-m", "tests.trained.predictions", named, *places)
     finally:
         os.environ["PYTHONPATH"] = before
 
 
-def is_harmful(place: Path) -> bool:
-    """Return whether predictions change, by plain rules."""
+def is_harmful(pair: Pair) -> bool:
+    """Return whether predictions change, or whether they are worse by labels, by plain rules."""
+    place = pair.place
     before, after = (dict(np.load(place / f"{side}.npz")) for side in ("reference", "candidate"))
+    if pair.task is not None:
+        about = json.loads((pair.task / "about.json").read_text(encoding="utf-8"))
+        labels = dict(np.load(pair.task / "labels.npz"))
+        return bool(truth.harms(before, after, labels, about["metrics"]))
     facts = json.loads((place / "facts.json").read_text(encoding="utf-8"))
     names = {fact["name"]: fact["activation"] for fact in facts}
     return any(_differs(before[name], after[name], names[name]) for name in names)
@@ -162,7 +213,7 @@ def _differs(before: Any, after: Any, activation: str | None) -> bool:
     return bool((error / spread > LIMIT).any())
 
 
-def compare(pair: Pair, worker: Worker) -> dict[str, Any]:
+def compare(pair: Pair, worker: Worker, device: str = "auto") -> dict[str, Any]:
     """Return the truth about a pair, and the answer of check."""
     (model,) = discovery.inputs([str(pair.model)])
     tools = TensorFlowTools(
@@ -171,13 +222,15 @@ def compare(pair: Pair, worker: Worker) -> dict[str, Any]:
         custom_objects=(pair.module,) if pair.module else (),
         path=(str(pair.model.parent),),
     )
-    options = CheckOptions(candidate=Options(to=pair.to), inputs=pair.inputs, isolated=True)
+    options = CheckOptions(
+        candidate=Options(to=pair.to), inputs=pair.inputs, isolated=True, device=device
+    )
     result = checks.check(model, None, options, tools)
     origin = result.runs[0].origin
     path = origin.path if origin is not None else None
     return {
         "name": pair.name,
-        "harmful": is_harmful(pair.model.parent / pair.name),
+        "harmful": is_harmful(pair),
         "answer": result.answer.value,
         "origin": path.partition(" (call")[0] in pair.places if path and pair.places else None,
         "planted": bool(pair.places),
@@ -185,24 +238,36 @@ def compare(pair: Pair, worker: Worker) -> dict[str, Any]:
     }
 
 
-def record(backend: str, seeds: Sequence[int], results: Sequence[Mapping[str, Any]]) -> None:
+def record(
+    backend: str, seeds: Sequence[int], results: Sequence[Mapping[str, Any]], lacking: Sequence[str]
+) -> None:
     """Write the counts of a backend."""
-    counts = Counter((one["harmful"], one["answer"]) for one in results)
+    trained_results = [one for one in results if one["trained"]]
+    planted_results = [one for one in results if not one["trained"]]
     named = [one for one in results if one["planted"]]
-    entry = {
+    known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    known[backend] = {
         "versions": results[0]["versions"],
         "seeds": list(seeds),
-        "pairs": len(results),
+        "planted": _counts(planted_results),
+        "origins": [sum(bool(one["origin"]) for one in named), len(named)],
+        "trained": _counts(trained_results),
+        "not-run": list(lacking),
+    }
+    text = json.dumps(known, indent=1, sort_keys=True)
+    RECORD.write_text(text + "\n", encoding="utf-8")
+
+
+def _counts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the number of answers for harmful and harmless pairs, and the wrong ones."""
+    counts = Counter((one["harmful"], one["answer"]) for one in results)
+    return {
         **{
             word: {answer: counts[harm, answer] for answer in ("safe", "undecided", "not-safe")}
             for word, harm in (("harmful", True), ("harmless", False))
         },
         "wrong": [one["name"] for one in results if (one["harmful"], one["answer"]) in WRONG],
-        "origins": [sum(bool(one["origin"]) for one in named), len(named)],
     }
-    known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
-    text = json.dumps({**known, backend: entry}, indent=1, sort_keys=True)
-    RECORD.write_text(text + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -213,6 +278,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--seed", type=int, action="append", default=[])
     parser.add_argument("--streams", action="store_true", help="also residual streams")
+    parser.add_argument("--trained", type=Path, help="models of tests.trained.models")
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     directory: Path = given.directory.resolve()
@@ -220,16 +286,22 @@ def main() -> None:
     pairs = list(streams(directory, given.python, given.backend)) if given.streams else []
     for seed in given.seed:
         pairs += planted(directory, given.python, given.backend, seed)
+    if given.trained is not None:
+        pairs += trained(directory, given.trained, given.backend)
     predict(pairs, given.python, given.backend)
-    results = []
+    results, lacking = [], []
     interpreter = Interpreter(python=given.python, timeout=600, backend=given.backend)
     with Worker(interpreter) as worker:
         for pair in pairs:
-            path = pair.model.parent / pair.name / "answer.json"
+            path = pair.place / "answer.json"
+            if not path.with_name("candidate.npz").exists():
+                lacking.append(pair.name)
+                continue
             if not path.exists():
                 path.write_text(json.dumps(compare(pair, worker)), encoding="utf-8")
             one = json.loads(path.read_text(encoding="utf-8"))
-            one["harmful"] = is_harmful(path.parent)  # also if the rule has changed
+            one["harmful"] = is_harmful(pair)  # also if the rule has changed
+            one["trained"] = pair.task is not None
             wrong = "WRONG " if (one["harmful"], one["answer"]) in WRONG else ""
             truth = "harmful" if one["harmful"] else "harmless"
             print(
@@ -237,7 +309,7 @@ def main() -> None:
             )
             results.append(one)
     if given.record:
-        record(given.backend, given.seed, results)
+        record(given.backend, given.seed, results, lacking)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def output_facts(model: Any) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Predict what each place asks for."""
+    """Predict what each place asks for; at the end, name those that fail."""
     named, *places = arguments
     library, *modules = named.split(",")
     keras = import_module(library)
@@ -83,16 +83,26 @@ def main(arguments: list[str]) -> None:
         import_module(module)
     if library == "keras":
         keras.config.enable_unsafe_deserialization()
+    failures = []
     for place in map(Path, places):
-        with np.load(place / "inputs.npz") as file:
-            rows = dict(file)
-        for name, path in json.loads((place / "jobs.json").read_text(encoding="utf-8")).items():
-            model = keras.models.load_model(path, compile=False)
-            np.savez(place / f"{name}.npz", **predict(model, rows))
-            if name == "reference":
-                text = json.dumps(output_facts(model))
-                (place / "facts.json").write_text(text, encoding="utf-8")
-        print(place, flush=True)
+        try:
+            predict_place(keras, place)
+            print(place, flush=True)
+        except Exception as error:  # noqa: BLE001  # such as an input that a backend lacks
+            failures.append(f"{place}: {error}")
+    sys.exit("\n".join(failures) or 0)
+
+
+def predict_place(keras: Any, place: Path) -> None:
+    """Predict with each model that a place names."""
+    with np.load(place / "inputs.npz") as file:
+        rows = dict(file)
+    for name, path in json.loads((place / "jobs.json").read_text(encoding="utf-8")).items():
+        model = keras.models.load_model(path, compile=False)
+        np.savez(place / f"{name}.npz", **predict(model, rows))
+        if name == "reference":
+            text = json.dumps(output_facts(model))
+            (place / "facts.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

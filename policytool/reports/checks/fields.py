@@ -846,7 +846,8 @@ _TIMING: Final[Record[Timing]] = Record(
         Field(
             "how",
             nullable(choice("device")),
-            "device if the device's allocator measured the memory; null if it was not measured.",
+            "device if the device's allocator measured the memory, or if its compiler planned it; "
+            "null if it was not measured.",
         ),
     ),
 )
