@@ -27,7 +27,8 @@ COLUMNS: Final = ("format", "read", "verdicts", "edited", "converted", "created"
 
 def formats_page() -> str:
     """Return the page as Markdown."""
-    families = _preset_families()
+    families = json.loads(gzip.decompress(PRESETS.read_bytes()))
+    tasks = [family for family in families if "task" in families[family]]
     lines = [
         "# File formats",
         "",
@@ -84,7 +85,8 @@ def formats_page() -> str:
         (
             "No table of families is needed. The results were compared with the layers that "
             f"KerasHub 0.32.0 loads for {len(families)} families of backbones, which Keras 3.15.1 "
-            f"saved in float32, bfloat16, mixed_bfloat16, int8 and int4: {', '.join(families)}."
+            f"saved in float32, bfloat16, mixed_bfloat16, int8 and int4: {', '.join(families)}. "
+            f"For {len(tasks)} of them, a task was saved and loaded too: {', '.join(tasks)}."
         ),
         "",
         "## Formats that are named but not read",
@@ -134,8 +136,3 @@ def _description(file_format: Format) -> str:
 
 def _mark(holds: object) -> str:
     return "yes" if holds else "no"
-
-
-def _preset_families() -> list[str]:
-    """Return the families of backbones whose presets were measured."""
-    return sorted(json.loads(gzip.decompress(PRESETS.read_bytes())))

@@ -16,6 +16,7 @@ import pytest
 from tests.compat.asking import run_script
 from tests.conftest import run
 from tests.helpers.paths import ROOT
+from tests.helpers.presets import add_task
 
 HUB: Final = os.environ.get("POLICYTOOL_HUB")
 """Read before the tests: their own environment has no variable of policytool's."""
@@ -56,7 +57,7 @@ def test_loaded_backbones_are_those_of_from_preset(folder: Path) -> None:
 def test_backbones_are_compared_with_float32(
     folder: Path, preset: str, to: str | None, policy: str
 ) -> None:
-    (folder / preset / "task.json").write_text("not read", encoding="utf-8")
+    add_task(folder / preset, None)
     options = ("--to", to) if to is not None else ()
     ended = run("check", folder / preset, *options, "--python", str(HUB), "--format", "json")
     assert ended.code == 5, ended.err  # without data

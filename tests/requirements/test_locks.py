@@ -194,13 +194,13 @@ def test_lock_files_of_one_environment_have_the_same_versions(lock: Lock) -> Non
 
 
 def test_lock_files_support_the_pythons_of_the_package() -> None:
-    """Lock files support Linux and macOS, except for the environment with TensorFlow."""
+    """Lock files support Linux and macOS, except for the environments with TensorFlow."""
     supported = [int(item.partition(".")[2]) for item in interpreters.supported_versions(PYPROJECT)]
     for lock in LOCKS:
         first, last = lock.pythons
         assert first <= min(supported)
         assert max(supported) <= last
-        assert lock.systems == ("linux", "darwin") or lock.name == "tensorflow"
+        assert lock.systems == ("linux", "darwin") or lock.name in {"tensorflow", "hub"}
         assert f"python_full_version < '3.{last + 1}'" in project(lock, PYPROJECT)
 
 
