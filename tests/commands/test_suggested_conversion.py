@@ -79,7 +79,7 @@ def test_both_print_the_same_line(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tf2.15/subclassed.keras", "tf2.15/subclassed", "keras3.15/default_float32.export"]
+    "name", ["tf2.3/string_lookup", "tf2.15/subclassed", "keras3.15/default_float32.export"]
 )
 def test_a_model_without_a_command_has_no_fix(name: str) -> None:
     """A model without a command has no fix in ``inspect``, and audit has the reason."""
