@@ -1,7 +1,7 @@
 """
-Reads the only model of ``inspect``. If the newest Keras fails to load it, also plans the command
-that ``audit`` prints; otherwise, also looks up which exporters of Keras support it. For weights,
-also finds the architectures that they fit.
+Reads the only model of ``inspect``. If the newest Keras fails to load it, or may fail because of a
+Lambda, also plans the command that ``audit`` prints. If it does not fail, also looks up which
+exporters of Keras support it. For weights, also finds the architectures that they fit.
 
 Rules and plans are imported only if a command must be planned, because their import takes as long
 as ``inspect`` does.
@@ -28,7 +28,8 @@ from policytool.commands.inspect import (
 from policytool.formats import CONVERTED, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
-from policytool.model.model import Model  # noqa: TC001  # TASK evaluates annotations
+from policytool.model.hazards import LAMBDA
+from policytool.model.model import Model, verdict_of
 from policytool.releases.releases import KERAS3, newest
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -64,15 +65,17 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
             model = loaded.sized_model if with_sizes else loaded.model
     except ModelFileError as error:
         return failure_of(source, error)
-    newest_keras = newest(KERAS3).id
-    if not any(
-        verdict.loader == newest_keras and verdict.reason is not None for verdict in model.loaders
+    verdict = verdict_of(model.loaders, newest(KERAS3).id)
+    fails = verdict is not None and verdict.reason is not None
+    exports = () if fails else _exports(loaded)
+    if not fails and (
+        verdict is None or all(doubt.class_name != LAMBDA for doubt in verdict.doubts)
     ):
-        return InspectedModel(model=model, extras=ModelExtras(exports=_exports(loaded)))
+        return InspectedModel(model=model, extras=ModelExtras(exports=exports))
     fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
     if isinstance(fix, Failure):
         fix = SuggestedFix(obstacle=fix.message)
-    return InspectedModel(model=model, extras=ModelExtras(fix=fix))
+    return InspectedModel(model=model, extras=ModelExtras(exports=exports, fix=fix))
 
 
 TASK: Final = Task(

@@ -79,9 +79,17 @@ def test_both_print_the_same_line(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tf2.15/subclassed.keras", "tf2.15/subclassed", "keras3.15/default_float32.export"]
+    "name", ["tf2.3/string_lookup", "tf2.15/subclassed", "keras3.15/default_float32.export"]
 )
 def test_a_model_without_a_command_has_no_fix(name: str) -> None:
     """A model without a command has no fix in ``inspect``, and audit has the reason."""
     assert "\n  fix" not in run("inspect", FIXTURES / name).out
     assert "no command fixes it" in run("audit", FIXTURES / name, "--target", "keras3").out
+
+
+@pytest.mark.parametrize("name", ["tf2.15/lambda.h5", "keras2.3.1/lambda.h5"])
+def test_a_lambda_that_only_scales_has_a_fix(name: str) -> None:
+    """Whether the newest Keras loads the file depends on its Python version."""
+    printed = run("inspect", FIXTURES / name).out
+    assert "unknown in Keras 3" in printed
+    assert "\n  fix: policytool migrate" in printed
