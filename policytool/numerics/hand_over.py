@@ -275,11 +275,13 @@ class HandOver(ExitStack):
             path=target, document=Document(path=display_path, format="tflite"), loaded=None
         )
 
-    def adopt(self, path: Path, display_path: str, loaders: tuple[Verdict, ...]) -> PrivateCopy:
+    def adopt(
+        self, path: Path, display_path: str, loaders: tuple[Verdict, ...] | None = None
+    ) -> PrivateCopy:
         """
-        Return a model that policytool has just written below :meth:`folder` as a copy.
+        Return a model that was just written below :meth:`folder` as a copy.
 
-        :param loaders: the verdicts of the plan on the result
+        :param loaders: the verdicts on it, if a plan has them
         :raises ModelFileError: if it cannot be run, or needs trust.
         """
         return self._check_copy(path, display_path, known_loaders=loaders)
