@@ -102,12 +102,6 @@ def about_loading(
 
 def _about_task(layers: Sequence[Layer], sites: Sequence[Site]) -> Iterator[Observation]:
     """Yield observations about why the task of a preset does not load."""
-    if (layers[0].policy or "").startswith("mixed_"):
-        yield Observation(
-            code=TASK_FAILS,
-            message=f"KerasHub 0.32 fails to load the task, because the backbone was saved in "
-            f"{layers[0].policy}; pass dtype={layers[0].policy!r} to from_preset",
-        )
     quantized = [
         layer.path
         for layer, site in zip(layers, sites, strict=True)
@@ -120,6 +114,12 @@ def _about_task(layers: Sequence[Layer], sites: Sequence[Site]) -> Iterator[Obse
             code=TASK_FAILS,
             message=f"KerasHub 0.32 fails to load the task, because {join_first(quantized)} stores "
             "quantized weights, but no file has its policy; quantize only the backbone",
+        )
+    elif (layers[0].policy or "").startswith("mixed_"):
+        yield Observation(
+            code=TASK_FAILS,
+            message=f"KerasHub 0.32 fails to load the task, because the backbone was saved in "
+            f"{layers[0].policy}; pass dtype={layers[0].policy!r} to from_preset",
         )
 
 
