@@ -12,6 +12,7 @@ from policytool.migration.convert.tensor_facts import compute_dtype, network_dty
 from policytool.model.calls import Reference, tensors
 from policytool.model.hazards import LAMBDA
 from policytool.releases import lambda_code
+from policytool.releases.known_arguments import LAYERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +25,13 @@ _KEYS: Final = ("arguments", "function", "mask", "module", "output_shape")
 _FLOAT32: Final = "float32"
 
 
+_RESCALING: Final = "Rescaling"
+
+
 @rewrite(
-    applies=lambda _: True,
+    applies=lambda context: (
+        not context.target.lacks(LAYERS, _RESCALING, module=context.target.writes_modules)
+    ),
 )
 def linear_lambdas(root: Unit, context: ConversionContext) -> Unit:
     """
@@ -68,7 +74,7 @@ def _rescaling(unit: Unit, network: Network, place: int, context: ConversionCont
     kept = unit.without(*(key for key in unit.config if key.startswith(_KEYS)))
     return replace(
         kept.with_config(scale=expression.scale, offset=expression.offset),
-        class_name="Rescaling",
+        class_name=_RESCALING,
     )
 
 
