@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from dataclasses import dataclass, field
@@ -88,6 +89,23 @@ def test_file_of_another_family_is_converted(use_keras: Callable[..., RecordingK
     assert policytool.load(path) == MODEL
     assert keras.path.endswith(".keras")
     assert keras.policies == [layer.policy for layer in policytool.inspect(path).layers]
+
+
+def test_garbage_is_not_collected_while_a_file_is_converted(
+    use_keras: Callable[..., RecordingKeras], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each collection looks at all objects of Keras."""
+    use_keras()
+    convert, enabled = loading.migrate_loaded, []
+
+    def migrate(*arguments: Any) -> Any:
+        enabled.append(gc.isenabled())
+        return convert(*arguments)
+
+    monkeypatch.setattr(loading, "migrate_loaded", migrate)
+    policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.h5")
+    assert enabled == [False]
+    assert gc.isenabled()
 
 
 def test_archive_is_converted_for_tf_keras(use_keras: Callable[..., RecordingKeras]) -> None:

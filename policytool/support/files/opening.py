@@ -29,6 +29,7 @@ from policytool.support.errors import ModelFileError
 from policytool.support.files import listings
 from policytool.support.files.random_access import positioned_read
 from policytool.support.files.remote_path import RemotePath
+from policytool.support.processes import collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -403,12 +404,11 @@ def without_collection(path: AnyPath) -> Iterator[None]:
     Disable garbage collection while a remote file is read. Otherwise, threads of the backend can
     wait for the lock of h5py while the reader waits for these threads.
     """
-    if not isinstance(path, RemotePath):
-        yield
-        return
-    from policytool.support.files import remote_requests  # only for a URL
-
-    with remote_requests.without_collection():
+    with (
+        collection.without_collection()
+        if isinstance(path, RemotePath)
+        else contextlib.nullcontext()
+    ):
         yield
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import errno
-import gc
 import logging
 import os
 import queue
@@ -24,6 +23,7 @@ from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.files.remote_path import AZURE, GOOGLE, HUB, MODELS, PACKAGES
 from policytool.support.processes import crash_guard
+from policytool.support.processes.collection import without_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,23 +172,6 @@ def silence(package: str) -> None:
 
 def _is_from_other_thread(record: logging.LogRecord) -> bool:
     return record.threadName != _THREAD
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """
-    Disable garbage collection in this process during a block.
-
-    HDF5 requests bytes in a callback while it has h5py's lock. A thread that collects an object of
-    h5py at that time waits for this lock, and the reader waits for the thread.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _in_time(act: Callable[[], Answer], seconds: float) -> Answer:
