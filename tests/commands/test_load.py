@@ -15,6 +15,7 @@ import pytest
 import policytool
 from policytool.commands import load as loading
 from policytool.commands.load import InstalledKeras
+from policytool.commands.migrate import migrate_loaded
 from policytool.releases.releases import KERAS2, KERAS3, newest
 from policytool.support import limits, steps
 from policytool.support.errors import MissingPackageError, ModelFileError, UsageError
@@ -96,11 +97,11 @@ def test_garbage_is_not_collected_while_a_file_is_converted(
 ) -> None:
     """Each collection looks at all objects of Keras."""
     use_keras()
-    convert, enabled = loading.migrate_loaded, []
+    enabled = []
 
     def migrate(*arguments: Any) -> Any:
         enabled.append(gc.isenabled())
-        return convert(*arguments)
+        return migrate_loaded(*arguments)
 
     monkeypatch.setattr(loading, "migrate_loaded", migrate)
     policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.h5")
