@@ -142,7 +142,7 @@ test-torch: $(VENV)/.dev $(TORCH)/.ready  ## Run the tests of backends with torc
 gpu-wheels:  ## Collect the wheels that make test-gpu installs
 	$(PYTHON) -m pip wheel --quiet --wheel-dir build/wheels . 'keras>=3.15'
 
-# DEVICE=cpu ARGUMENTS='--name LSTM' tries the target without a GPU. The environment of PYTHON has the backend, and stays as it is.
+# DEVICE=cpu ARGUMENTS='--name LSTM' tries the target without a GPU, and records nothing. The environment of PYTHON has the backend, and stays as it is.
 BACKEND ?= torch
 DEVICE ?= gpu:0
 GPU := build/gpu/bin/python
@@ -150,7 +150,7 @@ test-gpu:  ## Compare five architectures on the CPU and the GPU, with times, mem
 	$(PYTHON) -m venv --clear build/gpu
 	$(PYTHON) -c 'import site; print(*site.getsitepackages(), sep="\n")' > "$$($(GPU) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/backend.pth"
 	$(GPU) -m pip install --quiet --no-index --find-links build/wheels policytool keras
-	CUDA_VISIBLE_DEVICES=0 $(GPU) -m tests.architectures.compare build/gpu/models $(BACKEND):cpu=$(GPU) $(BACKEND):$(DEVICE)=$(GPU) --device-checks --record $(ARGUMENTS)
+	CUDA_VISIBLE_DEVICES=0 $(GPU) -m tests.architectures.compare build/gpu/models $(BACKEND):cpu=$(GPU) $(BACKEND):$(DEVICE)=$(GPU) --device-checks $(if $(filter gpu%,$(DEVICE)),--record) $(ARGUMENTS)
 
 lock: $(TOOLS)/.uv  ## Update the lock files after a change of the dependencies; UPGRADE=yes also replaces all versions by the newest ones
 	$(PYTHON) -m tests.requirements.compile $(TOOLS)/bin/uv $(if $(UPGRADE),--upgrade)

@@ -20,8 +20,8 @@ _ARCHITECTURES: Final = _FIXTURES.parent / "tests" / "architectures" / "record.j
 
 _PLACES: Final = """`python -m tests.architectures.compare` records the runs of architectures
 with random weights with {first}, and compares the runs with {second} ({versions}) by
-`policytool check --against`. A layer departs if its values differ by more than rounding explains.
-Differences are relative errors.
+`policytool check --against`. A layer departs if its values differ by more than rounding explains:
+rounding errors of both runs grow from layer to layer. Differences are relative errors.
 """
 
 _TITLE: Final = """# Recorded runs

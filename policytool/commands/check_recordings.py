@@ -17,7 +17,7 @@ from policytool.numerics.check_results.checks import Check, CheckNote, RecordedF
 from policytool.numerics.check_sides import CheckSource
 from policytool.numerics.recordings import RecordedRun, Recording
 from policytool.numerics.verdicts import answers
-from policytool.numerics.verdicts.tolerances import outputs_tolerance
+from policytool.numerics.verdicts.tolerances import grown_tolerances, outputs_tolerance
 from policytool.releases.releases import BACKENDS, KERAS2
 from policytool.support import steps
 from policytool.support.errors import WorkerError
@@ -76,13 +76,16 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
     pairs = recordings.pair_calls(reference.run, recording.run)
     if not recording.run.calls:
         options = _with_recorded_tolerance(reference, answer["compared"], source, options)
-    (compared,) = _runs(
-        recordings.compared_run(reference, recording, pairs, answer["compared"]), source, options
-    )
+    answered = recordings.compared_run(reference, recording, pairs, answer["compared"])
+    (compared,) = _runs(answered, source, options)
+    origin = recordings.origin(compared, pairs)
+    if origin is None and compared.calls:  # rounding explains the errors of all layers
+        options = _with_explained(options, max(grown_tolerances(compared.calls)))
+        (compared,) = _runs(answered, source, options)
     check = replace(
         check,
         reference=reference.run.side,
-        runs=(replace(compared, origin=recordings.origin(compared, pairs)),),
+        runs=(replace(compared, origin=origin),),
         notes=tuple(_notes(reference.run, pairs)),
         against=str(options.against),
     )
@@ -99,8 +102,12 @@ def _with_recorded_tolerance(
     pairs = recordings.pair_calls(reference.run, reference.run)
     layered = recordings.compared_run(reference, reference, pairs, compared)
     (run,) = _runs(layered, source, options)
-    tolerance = outputs_tolerance(run.calls)
-    return replace(options, tolerances=replace(options.tolerances, without_layers=tolerance))
+    return _with_explained(options, outputs_tolerance(run.calls))
+
+
+def _with_explained(options: CheckOptions, error: float) -> CheckOptions:
+    """Return options in which rounding explains an error of the outputs."""
+    return replace(options, tolerances=replace(options.tolerances, explained=error))
 
 
 def _with_quiet_origin(check: Check) -> Check:

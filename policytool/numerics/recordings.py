@@ -24,7 +24,7 @@ from policytool.numerics.check_results.checks import (  # noqa: TC001  # for the
 from policytool.numerics.check_results.metrics import TensorReductions
 from policytool.numerics.check_results.verdicts import Origin
 from policytool.numerics.verdicts.answers import file_paths
-from policytool.numerics.verdicts.tolerances import accumulated_tolerances, is_newly_nonfinite
+from policytool.numerics.verdicts.tolerances import grown_tolerances, is_newly_nonfinite
 from policytool.support.text import codec, jsontext
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ def origin(run: CheckRun, pairs: Sequence[CallPair]) -> Origin | None:
     Return the first call that returns different values than rounding explains, or the call that
     computes its mask; None if there is no such call.
     """
-    tolerances = accumulated_tolerances(run.calls)
+    tolerances = grown_tolerances(run.calls)
     place = next(
         (
             place

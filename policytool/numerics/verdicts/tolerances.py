@@ -92,8 +92,8 @@ class Tolerances(Struct, frozen=True, kw_only=True):
     """Every ``--tolerance`` of a call."""
 
     given: tuple[ToleranceOption, ...] = ()
-    without_layers: float = 0.0
-    """The tolerance of outputs that rounding explains if the run has no layers."""
+    explained: float = 0.0
+    """The error of outputs that rounding explains, if this is more than the run's layers show."""
 
     def of(self, name: str) -> float | None:
         """
@@ -168,27 +168,68 @@ def accumulated_tolerances(calls: Sequence[LayerCall]) -> list[float]:
     return [_SLACK * math.sqrt(total) for total in squares]
 
 
+def grown_tolerances(calls: Sequence[LayerCall]) -> list[float]:
+    """
+    Return, for each call, the tolerance for its error if errors of its inputs can grow.
+
+    A layer can increase the relative error of its inputs: batch normalization subtracts the mean,
+    but not the error. In deep networks, this is more than the sum of the errors of all layers. If a
+    call gets values with an error, or calls within it return such values, its tolerance is at least
+    four times this error. More than the root of the unit roundoff, which is half of the digits, is
+    only explained by the sum of the errors.
+    """
+    sources = [set(call.trace.producers) if call.trace is not None else set() for call in calls]
+    for number, call in enumerate(calls):
+        if call.trace is not None and call.trace.within is not None:
+            sources[call.trace.within].add(number)
+    errors = [
+        max(
+            (output.accumulated.relative or 0.0 for output in call.outputs if output.accumulated),
+            default=0.0,
+        )
+        for call in calls
+    ]
+    return [
+        max(
+            tolerance,
+            min(
+                _SLACK * max((errors[source] for source in found), default=0.0),
+                math.sqrt(_roundoff(call)),
+            ),
+        )
+        for call, found, tolerance in zip(
+            calls, sources, accumulated_tolerances(calls), strict=True
+        )
+    ]
+
+
 def _expected_error(call: LayerCall) -> float:
     """
-    Return the relative error that rounding explains: the largest unit roundoff of the dtypes of
-    inputs, outputs and computations, with a factor for the depth of reductions, combined with the
-    rounding of the weights.
+    Return the relative error that rounding explains: the largest unit roundoff, with a factor for
+    the depth of reductions, combined with the rounding of the weights.
     """
-    dtypes = [
+    return math.hypot(
+        _roundoff(call) * (1 + math.log2(1 + call.depth) / 4),
+        _FLOAT8 if "float8" in _dtypes(call) else 0.0,
+        call.weight_rounding,
+    )
+
+
+def _roundoff(call: LayerCall) -> float:
+    """Return the largest unit roundoff of the dtypes of a call."""
+    known = {**UNIT_ROUNDOFF, **_QUANTISED}
+    return max((known.get(dtype, 0.0) for dtype in _dtypes(call)), default=0.0)
+
+
+def _dtypes(call: LayerCall) -> list[str]:
+    """Return the dtypes of inputs, outputs and computations."""
+    return [
         *call.inputs,
         *(output.dtype_candidate for output in call.outputs),
         *(output.dtype_reference for output in call.outputs),
         *call.within,
         *(dtype for dtype in (call.compute_candidate, call.compute_reference) if dtype is not None),
     ]
-    roundoff = max(
-        ({**UNIT_ROUNDOFF, **_QUANTISED}.get(dtype, 0.0) for dtype in dtypes), default=0.0
-    )
-    return math.hypot(
-        roundoff * (1 + math.log2(1 + call.depth) / 4),
-        _FLOAT8 if "float8" in dtypes else 0.0,
-        call.weight_rounding,
-    )
 
 
 def judge_run(
@@ -224,7 +265,7 @@ def _outputs(
     calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], given_tolerances: Tolerances
 ) -> Iterator[Judgement]:
     """Yield the judgement of each output whose error was measured."""
-    default = outputs_tolerance(calls) if calls else given_tolerances.without_layers
+    default = max(outputs_tolerance(calls), given_tolerances.explained)
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from policytool.numerics.check_results.metrics import CallTrace
 from policytool.numerics.predictions import UNIT_ROUNDOFF
 from policytool.numerics.verdicts import tolerances
 from tests.helpers.example_checks import call
@@ -73,3 +74,38 @@ def test_output_tolerance_grows_with_the_square_root_of_the_number_of_layers() -
     together = tolerances.outputs_tolerance([*calls, call("mlp", 0.0, children=16)])
     assert together == pytest.approx(math.sqrt(16) * tolerances.layer_tolerance(calls[0]))
     assert tolerances.outputs_tolerance(calls[:1]) == tolerances.layer_tolerance(calls[0])
+
+
+@pytest.mark.parametrize(
+    ("errors", "departing"),
+    [
+        ([2.0**-22 * 2**number for number in range(8)], []),
+        ([2e-7, 4e-7, 9e-6, 9e-6], [2]),
+        ([2e-4, 4e-4], [0, 1]),
+    ],
+)
+def test_errors_that_grow_from_layer_to_layer_are_rounding(
+    errors: list[float], departing: list[int]
+) -> None:
+    """
+    An error that doubles in each layer is not that of a layer, and one that jumps or takes half of
+    the digits is. The model has the errors of its layers.
+    """
+    last = len(errors)
+    calls = [
+        replace(
+            call("mlp/dense", None, error, compute="float32"),
+            children=number == last,
+            trace=CallTrace(
+                begun=number,
+                within=last if number == last - 1 else None,
+                producers=(number - 1,) if 0 < number < last else (),
+                gets_nonfinite=False,
+            ),
+        )
+        for number, error in enumerate([*errors, errors[-1]])
+    ]
+    limits = tolerances.grown_tolerances(calls)
+    found = [number for number, error in enumerate(errors) if error > limits[number]]
+    assert found == departing
+    assert (errors[-1] > limits[last]) is (errors[-1] > 2.0**-12)
