@@ -207,7 +207,8 @@ def _target(
     """
     if options.candidate.quantizes:
         return quantized_model.target(source, destination, str(options.candidate.to))
-    candidates = policy_candidates(_loaded(source), options.candidate)
+    with steps.budget(source.input.display_path):
+        candidates = policy_candidates(_loaded(source), options.candidate)
     planned = _write(source, candidates, frozenset(), replace(destination, write=False), tools)
     if planned.status is Status.BLOCKED:
         refusal = planned.plan.refusals[0]

@@ -325,7 +325,7 @@ def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> N
     ((path, (signature,)),) = question.signatures.items()
     (expected,) = policytool.inspect("../model").signatures
     assert path == policytool.inspect("../model").path
-    assert signature == replace(expected, ops=())
+    assert signature == replace(expected, ops=(), input_shapes={}, output_shapes={})
 
 
 def test_suppressed_findings_are_not_written() -> None:

@@ -62,7 +62,7 @@ def test_any_model_has_a_finding_for_tensorflow_js() -> None:
     The model is not a layers model, and a command converts it if TensorFlow.js has its classes.
     """
     options = auditing.audit_options(AuditArguments(target="tfjs"))
-    for name, is_convertible in (("default_float32", True), ("lambda", False)):
+    for name, is_convertible in (("default_float32", True), ("mha", False)):
         path = FIXTURES / f"tf2.15/{name}.h5"
         audited = auditing.audit_input(Input(path=path, exact=True), options)
         (finding,) = (finding for finding in audited.findings if finding.rule == "PT507")
