@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from posixpath import commonprefix
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 from h5py import h5, h5d, h5g, h5l, h5o, h5p, h5s, h5t
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from policytool.formats.base import Probe
     from policytool.formats.document import Document
     from policytool.support.files.remote_path import AnyPath
+
+
+GroupType = TypeVar("GroupType")
 
 
 class Link(Struct, frozen=True, kw_only=True):
@@ -84,23 +87,41 @@ def object_at(root: h5g.GroupID, path: Sequence[str]) -> h5g.GroupID | h5d.Datas
     return HardLinks(root).object_at(path)
 
 
-class HardLinks:
+class OpenGroups(Generic[GroupType]):
     """
-    The objects at paths of hard links. The groups of the latest path stay open, because the
-    variables of a layer are read one after the other.
+    The groups of the latest path, which stay open, because the variables of a layer are read or
+    written one after the other.
     """
 
-    def __init__(self, root: h5g.GroupID) -> None:
-        self._open: list[tuple[str, h5g.GroupID]] = [("", root)]
+    def __init__(self, root: GroupType) -> None:
+        self._open: list[tuple[str, GroupType]] = [("", root)]
+
+    @property
+    def last(self) -> GroupType:
+        """The innermost open group."""
+        return self._open[-1][1]
+
+    def close_others(self, path: Sequence[str]) -> Sequence[str]:
+        """Close the groups that are not on a path; return the steps from the last one on."""
+        depth = len(commonprefix([list(path), [step for step, _ in self._open[1:]]]))
+        del self._open[depth + 1 :]
+        return path[depth:]
+
+    def enter(self, step: str, group: GroupType) -> None:
+        """Keep a group of the last one open."""
+        self._open.append((step, group))
+
+
+class HardLinks(OpenGroups[h5g.GroupID]):
+    """The objects at paths of hard links."""
 
     def object_at(self, path: Sequence[str]) -> h5g.GroupID | h5d.DatasetID | None:
         """Return the object at a path, as the function :func:`object_at`."""
         if len(path) > limits.H5_DEPTH.value + 1:
             return None
-        depth = len(commonprefix([list(path), [step for step, _ in self._open[1:]]]))
-        del self._open[depth + 1 :]
-        item: object = self._open[-1][1]
-        for step in path[depth:]:
+        steps = self.close_others(path)
+        item: object = self.last
+        for step in steps:
             name = step.encode("utf-8", "surrogateescape")
             if not isinstance(item, h5g.GroupID):
                 return None
@@ -109,7 +130,7 @@ class HardLinks:
                 return None
             item = h5o.open(item, name)
             if isinstance(item, h5g.GroupID):
-                self._open.append((step, item))
+                self.enter(step, item)
         return item if isinstance(item, h5g.GroupID | h5d.DatasetID) else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from posixpath import commonprefix
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import h5py
@@ -14,7 +13,7 @@ from policytool.formats import placed_values as _values
 from policytool.formats.casting import Counts
 from policytool.formats.hdf5 import storage
 from policytool.formats.hdf5.attributes import stored_text
-from policytool.formats.hdf5.datasets import group_at, spaces
+from policytool.formats.hdf5.datasets import OpenGroups, group_at, spaces
 from policytool.formats.hdf5.library import attribute_names
 from policytool.formats.writers import flat
 from policytool.formats.writing import WriteError, difference_error, require_same
@@ -117,20 +116,14 @@ def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> No
         group.attrs[attribute if len(pieces) == 1 else f"{attribute}{number}"] = piece
 
 
-class Groups:
-    """The groups of a new file. Those of the latest path stay open, because most paths share it."""
-
-    def __init__(self, root: h5py.Group) -> None:
-        self._open: list[tuple[str, h5py.Group]] = [("", root)]
+class Groups(OpenGroups[h5py.Group]):
+    """The groups of a new file."""
 
     def require(self, path: Sequence[str]) -> h5py.Group:
         """Return the group at a path, and create it if it does not exist."""
-        steps = flat(path)
-        depth = len(commonprefix([list(steps), [step for step, _ in self._open[1:]]]))
-        del self._open[depth + 1 :]
-        for step in steps[depth:]:
-            self._open.append((step, self._open[-1][1].require_group(step)))
-        return self._open[-1][1]
+        for step in self.close_others(flat(path)):
+            self.enter(step, self.last.require_group(step))
+        return self.last
 
 
 def write_variables(
