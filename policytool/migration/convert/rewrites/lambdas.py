@@ -23,15 +23,18 @@ _KEYS: Final = ("arguments", "function", "mask", "module", "output_shape")
 """The beginnings of the arguments that only a Lambda has."""
 
 _FLOAT32: Final = "float32"
-
-
 _RESCALING: Final = "Rescaling"
 
 
+def _may_have_rescalings(context: ConversionContext) -> bool:
+    """Return whether the model has a Lambda, and the target a Rescaling."""
+    return any(site.class_name == LAMBDA for site in context.loaded.sites) and not (
+        context.target.lacks(LAYERS, _RESCALING, module=context.target.writes_modules)
+    )
+
+
 @rewrite(
-    applies=lambda context: (
-        not context.target.lacks(LAYERS, _RESCALING, module=context.target.writes_modules)
-    ),
+    applies=_may_have_rescalings,
 )
 def linear_lambdas(root: Unit, context: ConversionContext) -> Unit:
     """
@@ -88,5 +91,6 @@ def _has_float32_inputs(unit: Unit, network: Network, place: int) -> bool:
         if network.is_chain
         else [tensor for call in unit.calls for tensor in tensors(call.args)]
     )
-    found = {network_dtypes(network).of(tensor) for tensor in inputs}
+    dtypes = network_dtypes(network)
+    found = {dtypes.of(tensor) for tensor in inputs}
     return found == {_FLOAT32} or (network.is_chain and place == 0)
