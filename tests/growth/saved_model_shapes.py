@@ -344,7 +344,7 @@ SHAPES: Final = {
     "savers in functions": FileShape(_savers_in_functions),
     "savers of arguments": FileShape(_savers_of_arguments),
     "signatures of one output": FileShape(_signatures, limits=("trace-steps=5000",)),
-    "signatures of a chain": FileShape(_signatures_of_prefixes, limits=("trace-steps=5000",)),
+    "signatures of a chain": FileShape(_signatures_of_prefixes, limits=("trace-steps=2000",)),
     "calls in turn": FileShape(_calls_in_turn),
     "calls of one function": FileShape(_calls_of_one, limits=("trace-steps=5000",)),
     "nested calls": FileShape(_nested_calls, 12, limits=("trace-steps=5000",)),
