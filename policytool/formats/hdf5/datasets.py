@@ -266,9 +266,11 @@ def _check(dataset: h5d.DatasetID) -> None:
 
     :raises ValuesError: if they are elsewhere, expand too far, or have an unsupported type.
     """
-    properties, kind = dataset.get_create_plist(), dataset.get_type()
-    if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
-        raise ValuesError("its values are in another file, which was not opened")
+    if dataset.get_offset() is None:  # not one contiguous block of this file
+        properties = dataset.get_create_plist()
+        if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
+            raise ValuesError("its values are in another file, which was not opened")
+    kind = dataset.get_type()
     if kind.get_class() not in _READ or (kind.get_class() == h5t.STRING and kind.is_variable_str()):
         raise ValuesError("its values are neither numbers nor fixed-length text")
     if excess := _hdf5.inflation(dataset):

@@ -131,16 +131,18 @@ def write_variables(
     attributes: Attributes,
     placements: Iterable[tuple[str, Placement]],
     values: Values | None,
+    start: int = 0,
 ) -> Counted:
     """
-    Create groups, and the datasets of variables, in an empty draft; return the effects of casts on
-    the values.
+    Create groups, and the datasets of variables, in an empty draft or at its end; return the
+    effects of casts on the values.
 
     :param placements: the variables, each with the group at which its path starts
+    :param start: the position in the draft at which HDF5 starts
     :raises WriteError: for names that HDF5 cannot store, and for values that cannot be written.
     :raises OSError: if the operating system fails, for example because the disk is full.
     """
-    with storage.drafting(draft, "w") as opened:
+    with storage.drafting(draft, "w", start) as opened:
         root = opened.file["/"]
         describe(root, attributes)
         groups = Groups(root)

@@ -349,6 +349,8 @@ def inflation(dataset: h5d.DatasetID) -> str:
 
 def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
     """Return the shape of a dataset's chunks; empty if it has none."""
+    if dataset.get_offset() is not None:  # one contiguous block, of which no properties are read
+        return ()
     properties = dataset.get_create_plist()
     return tuple(properties.get_chunk()) if properties.get_layout() == h5d.CHUNKED else ()
 

@@ -177,16 +177,16 @@ def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[
 
 
 @contextmanager
-def drafting(path: Path, mode: Literal["r+", "w"]) -> Iterator[OpenHdf5]:
+def drafting(path: Path, mode: Literal["r+", "w"], start: int = 0) -> Iterator[OpenHdf5]:
     """
-    Open a draft to change it in place, or an empty draft to create a file. New parts use the oldest
-    possible formats, which all releases read.
+    Open a draft to change it in place, or to create a file that starts at a position and ends with
+    the draft. New parts use the oldest possible formats, which all releases read.
 
     :raises WriteError: if HDF5 fails.
     :raises OSError: if the operating system fails, for example because the disk is full.
     """
     with open_descriptor(path, os.O_RDWR) as descriptor:
-        storage = Storage(descriptor)
+        storage = Storage(descriptor, start=start)
         with _failures(storage), h5py.File(storage, mode, libver=("earliest", "latest")) as file:
             yield OpenHdf5(file=file, storage=storage)
 

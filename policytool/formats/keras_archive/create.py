@@ -7,6 +7,7 @@ Source: keras/src/saving/saving_lib.py, ``_save_model_to_fileobj`` and ``H5IOSto
 
 from __future__ import annotations
 
+import math
 import zipfile
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.keras_archive import CONFIG, METADATA, WEIGHTS_SUFFIX
 from policytool.formats.keras_archive import read as layout
 from policytool.formats.writers import Creator, ascii_json, flat, read_back, walk_order
-from policytool.support.files import atomic
+from policytool.releases import dtypes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,21 +35,29 @@ members, so that the same input gives the same file.
 
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
-    """
-    Write a model into an empty draft. Its weights are written to an unnamed file in the same
-    directory and copied into the archive.
-    """
+    """Write a model into an empty draft."""
     from policytool.formats.hdf5 import groups as _hdf5
     from policytool.formats.keras_archive import rewrite as _archive
 
-    with atomic.Draft.beside(draft) as weights:
-        placements = (("/", placement) for placement in _placements(content))
-        counts = _hdf5.write_variables(weights.path, _attributes(content), placements, values)
-        with draft.open("r+b") as stream, zipfile.ZipFile(stream, "w") as archive:
-            archive.writestr(zipfile.ZipInfo(METADATA), ascii_json(_metadata(content)))
-            archive.writestr(zipfile.ZipInfo(CONFIG), ascii_json(content.config))
-            _archive.add_file(archive, zipfile.ZipInfo(_WEIGHTS), weights.path)
+    placements = (("/", placement) for placement in _placements(content))
+    with draft.open("r+b") as stream, zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(METADATA), ascii_json(_metadata(content)))
+        archive.writestr(zipfile.ZipInfo(CONFIG), ascii_json(content.config))
+        with _archive.new_member(
+            archive, stream, zipfile.ZipInfo(_WEIGHTS), _value_bytes(content)
+        ) as start:
+            counts = _hdf5.write_variables(
+                draft, _attributes(content), placements, values, start=start
+            )
     return counts
+
+
+def _value_bytes(content: Content) -> int:
+    """Return the number of bytes of all values."""
+    return sum(
+        math.prod(placement.shape) * dtypes.itemsize(placement.dtype)
+        for placement in _placements(content)
+    )
 
 
 def document(content: Content, path: str) -> Document:

@@ -149,6 +149,48 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
             shutil.copyfileobj(source, member, _BLOCK)
 
 
+_MODE: Final = 0o600 << 16
+"""The permissions of a member that zipfile creates."""
+
+_MARGIN: Final = 1.05
+"""How many times as large as its values a file may be (``zipfile.ZipFile.open`` has the same)."""
+
+
+@contextmanager
+def new_member(
+    archive: zipfile.ZipFile, stream: BinaryIO, info: zipfile.ZipInfo, value_bytes: int
+) -> Iterator[int]:
+    """
+    Add the bytes that the block writes into the file of a new archive, from the yielded position
+    on, as an uncompressed member. Large weights are thus written only once.
+
+    :param value_bytes: the number of bytes of values, which decides if the header has room for
+        sizes of 4 GiB and more
+    :raises OSError: if reading or writing fails.
+    """
+    info.header_offset, info.external_attr, info.CRC = archive.start_dir, _MODE, 0
+    is_large = value_bytes * _MARGIN > zipfile.ZIP64_LIMIT
+
+    def write_header() -> int:
+        """Write the header before the member, and return the end of the header."""
+        stream.seek(info.header_offset)
+        stream.write(info.FileHeader(zip64=is_large))
+        stream.flush()
+        return stream.tell()
+
+    start = write_header()
+    yield start
+    stream.seek(start)
+    while block := stream.read(_BLOCK):
+        info.CRC = zlib.crc32(block, info.CRC)
+    archive.start_dir = stream.tell()
+    info.file_size = info.compress_size = archive.start_dir - start
+    write_header()
+    archive.filelist.append(info)
+    archive.NameToInfo[info.filename] = info
+    stream.seek(archive.start_dir)
+
+
 @contextmanager
 def open_weights(
     archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path

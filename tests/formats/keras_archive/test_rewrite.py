@@ -20,6 +20,7 @@ import pytest
 
 from policytool.formats import casting, rewriting
 from policytool.formats.edits import Cast, StateSlot, WriteOptions
+from policytool.formats.keras_archive.rewrite import new_member
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from tests.conftest import UNPACKED
@@ -439,3 +440,21 @@ def test_change_of_state_in_several_shards_is_rejected(unpacked: Path) -> None:
             unpacked, unpacked.with_name("new"), Changes(state=()), document_format="keras"
         )
     assert caught.value.code == "not-rewritable"
+
+
+@pytest.mark.parametrize("declared", [0, zipfile.ZIP64_LIMIT])
+def test_a_member_is_written_in_place(declared: int, tmp_path: Path) -> None:
+    """The same bytes as zipfile writes; with many values, the header has room for large sizes."""
+    written, expected = tmp_path / "written.zip", io.BytesIO()
+    with written.open("w+b") as stream, zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("config.json"), b"{}")
+        with new_member(archive, stream, zipfile.ZipInfo("weights"), declared) as start:
+            assert start == stream.tell()
+            with written.open("r+b") as other:
+                other.seek(start)
+                other.write(b"values" * 500_000)
+    with zipfile.ZipFile(expected, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("config.json"), b"{}")
+        with archive.open(zipfile.ZipInfo("weights"), "w", force_zip64=declared > 0) as member:
+            member.write(b"values" * 500_000)
+    assert written.read_bytes() == expected.getvalue()
