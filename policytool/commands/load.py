@@ -154,8 +154,7 @@ def _converted(
     )
     done = migrate_loaded(loaded, source, request)
     if done.status is Status.WRITTEN and done.target is not None:
-        path = loaded.document.path
-        return hand_over.adopt(local(done.target), path, done.plan.loaders_after)
+        return hand_over.adopt(local(done.target), loaded.document.path, done.plan)
     verdict = _verdict(loaded, keras)
     is_possible = verdict is None or verdict.outcome is not Outcome.INCOMPATIBLE
     if otherwise is not None and (is_possible or done.status is Status.UNCHANGED):

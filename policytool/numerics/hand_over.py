@@ -37,6 +37,7 @@ from policytool.formats import (
     WITHOUT_WEIGHTS,
     Probe,
     checkpoint,
+    creating,
     format_detection,
     hdf5,
     keras_archive,
@@ -275,16 +276,15 @@ class HandOver(ExitStack):
             path=target, document=Document(path=display_path, format="tflite"), loaded=None
         )
 
-    def adopt(
-        self, path: Path, display_path: str, loaders: tuple[Verdict, ...] | None = None
-    ) -> PrivateCopy:
+    def adopt(self, path: Path, display_path: str, plan: Plan | None = None) -> PrivateCopy:
         """
         Return a model that was just written below :meth:`folder` as a copy.
 
-        :param loaders: the verdicts on it, if a plan has them
+        :param plan: the plan by which it was written, if policytool wrote it; the document of a
+            conversion is checked as it was planned, and the file is not read again
         :raises ModelFileError: if it cannot be run, or needs trust.
         """
-        return self._check_copy(path, display_path, known_loaders=loaders)
+        return self._check_copy(path, display_path, plan=plan)
 
     def copy_weights(self, path: Path) -> PrivateCopy:
         """
@@ -328,18 +328,26 @@ class HandOver(ExitStack):
         *,
         is_model: bool = True,
         compiles: bool = False,
-        known_loaders: tuple[Verdict, ...] | None = None,
+        plan: Plan | None = None,
     ) -> PrivateCopy:
         """
         Read and check a copied file, and remove its links.
 
         :param is_model: whether TensorFlow will run it; otherwise it contains only weights
+        :param plan: the plan by which policytool wrote the file, if it is not a copy
         :raises ModelFileError: if the copy cannot be read or run, or needs trust.
         """
         with steps.budget(display_path):
-            document = format_detection.document(copied, display_path)
+            document = (
+                creating.document(plan.conversion.content, display_path)
+                if plan is not None and plan.conversion is not None
+                else format_detection.document(copied, display_path)
+            )
             loaded = self.check(
-                document, is_model=is_model, compiles=compiles, known_loaders=known_loaders
+                document,
+                is_model=is_model,
+                compiles=compiles,
+                known_loaders=plan.loaders_after if plan is not None else None,
             )
         _remove_links(copied)
         return PrivateCopy(path=copied, document=document, loaded=loaded)

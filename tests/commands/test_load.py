@@ -16,6 +16,7 @@ import policytool
 from policytool.commands import load as loading
 from policytool.commands.load import InstalledKeras
 from policytool.commands.migrate import migrate_loaded
+from policytool.formats import format_detection
 from policytool.releases.releases import KERAS2, KERAS3, newest
 from policytool.support import limits, steps
 from policytool.support.errors import MissingPackageError, ModelFileError, UsageError
@@ -23,6 +24,8 @@ from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from policytool.formats.document import Document
 
 MODEL: Final = "a model"
 
@@ -107,6 +110,22 @@ def test_garbage_is_not_collected_while_a_file_is_converted(
     policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.h5")
     assert enabled == [False]
     assert gc.isenabled()
+
+
+def test_converted_file_is_not_read_again(
+    use_keras: Callable[..., RecordingKeras], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planned document is checked, which is the one that was written."""
+    keras = use_keras()
+    read, document = [], format_detection.document
+
+    def reading(path: Path, display_path: str) -> Document:
+        read.append(path.name)
+        return document(path, display_path)
+
+    monkeypatch.setattr(format_detection, "document", reading)
+    policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.h5")
+    assert read == ["global_mixed_float16.h5", Path(keras.path).name]  # the latter by this Keras
 
 
 def test_archive_is_converted_for_tf_keras(use_keras: Callable[..., RecordingKeras]) -> None:
