@@ -190,6 +190,7 @@ bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Ker
 	$(BIN)/python tests/bench/hostile.py --write docs/evidence/hostile.json
 	$(BIN)/python tests/bench/fleet_table.py --write docs/evidence/benchmarks.md
 	$(BIN)/python tests/bench/large_presets.py --write docs/evidence/benchmarks.md
+	$(BIN)/python tests/bench/load_times.py $(VENVS)/tf2.15/bin/python $(COMPAT)/bin/python --write docs/evidence/benchmarks.md
 	$(BIN)/python docs/generators/generate.py
 
 fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import fsspec.config
 
 import policytool
-from tests.bench.sections import write_section
+from tests.bench.sections import write_table
 from tests.helpers.hub_server import hub_server
 from tests.helpers.presets import backbone, decoder_groups, policy, split_weights, write_preset
 
@@ -80,13 +80,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        lines = [COLUMNS, ("---",) * len(COLUMNS), *rows(Path(name))]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    text = f"{HEADING}\n\n{table}\n\n{ABOUT}\n"
-    if arguments.write is None:
-        sys.stdout.write(text)
-    else:
-        write_section(arguments.write, HEADING, text)
+        write_table(arguments.write, HEADING, COLUMNS, rows(Path(name)), ABOUT)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 _START = "\n## "
@@ -17,6 +19,23 @@ def write_section(path: Path, heading: str, text: str) -> None:
     _, start, after = rest.partition(_START)
     parts = [before.rstrip(), text.rstrip(), f"{start}{after}".strip()]
     path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+
+
+def write_table(
+    path: Path | None,
+    heading: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    about: str,
+) -> None:
+    """Write a section with a table and the text about it into a page, or print it."""
+    lines = [columns, ("---",) * len(columns), *rows]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    text = f"{heading}\n\n{table}\n\n{about}\n"
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        write_section(path, heading, text)
 
 
 def sections_after(path: Path, heading: str) -> str:
