@@ -218,5 +218,7 @@ EXAMPLES: Final = {
     "stateful-batch": h5("tf2.15/bidirectional_mixed.h5", "Bidirectional"),
     "lora": archive("keras3.15/int8.keras", "int8_from_float32"),
     "other-load-error": h5("tf2.15/mha.h5", "TF 2.15"),
+    "other-save-error": archive("keras3.15/default_float32.keras", "dense"),
+    "floatx": h5("tf2.15/default_float32.h5", "mixed_bfloat16"),
 }
 """By the id of the entry."""
