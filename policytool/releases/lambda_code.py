@@ -182,12 +182,20 @@ def expression(config: Mapping[str, Any]) -> Expression | None:
     if not isinstance(code, str) or len(code) > 2 * _LONGEST_CODE:
         return None
     try:
-        parsed = _Marshal(base64.b64decode(code)).code()
+        parsed = _Marshal(_byte_code(code)).code()
         enclosed = closure if isinstance(closure, list) else []
         found = set(_readings(parsed, enclosed, arguments if isinstance(arguments, dict) else {}))
-    except (_UnreadableError, binascii.Error, UnicodeDecodeError):
+    except (_UnreadableError, UnicodeError):
         return None
     return found.pop() if len(found) == 1 else None
+
+
+def _byte_code(text: str) -> bytes:
+    """Return the byte code in a text: base64, or characters in Keras 2.0 and earlier."""
+    try:
+        return base64.b64decode(text.encode("ascii"))
+    except (UnicodeEncodeError, binascii.Error):
+        return text.encode("raw_unicode_escape")
 
 
 def _untagged(value: object) -> object:

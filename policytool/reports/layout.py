@@ -147,15 +147,15 @@ def shorten_path(path: str, width: int, view: View) -> str:
 
 def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) -> list[str]:
     """
-    Return ``label`` and ``text`` as lines, broken at spaces, and within words that are longer than
-    a line. All lines after the first start below the text.
+    Return ``label`` and ``text`` as lines, broken at spaces outside of shapes, and within words
+    that are longer than a line. All lines after the first start below the text.
     """
     start = " " * indent + label
     below = width_of(start)
     room = max(_LEAST, view.width - below)
     lines: list[str] = []
     current = ""
-    for word in text.split(" "):
+    for word in _SPACE.split(text):
         for piece in pieces(word, room):
             if current and width_of(current) + 1 + width_of(piece) > room:
                 lines.append(current)
@@ -186,6 +186,9 @@ def pieces(word: str, room: int) -> list[str]:
             parts[-1] += character
     return parts
 
+
+_SPACE: Final = re.compile(r" (?![\d?, ]{1,80}\))")
+"""A space where a line may be broken: not in the shape ``(?, 128, 3)``."""
 
 _NAME: Final = re.compile(r"[^/]*/+|[^/]+")
 """A name in a path with the slash after it."""

@@ -8,7 +8,7 @@ the steps and expressions in ``data/shared.toml``.
 The confidence of an entry is the product of two numbers:
 
 - the specificity of the pattern that matches: 0.95 if only one cause prints the message, 0.75 if it
-  is the usual cause, 0.4 if several causes print it
+  is the usual cause, 0.4 if several causes print it, 0.2 if only the place of the error is known
 - the position of the match: 1 in the last exception of a traceback, 0.8 in an earlier exception,
   such as the first of a chain (``During handling of the above exception, ...``), and 0.5 outside of
   exceptions. In a text without an exception, all positions have the weight 1.
@@ -53,6 +53,9 @@ class Specificity(Enum):
 
     GENERAL = 0.4
     """The message has several causes; an entry that names one of them is preferred."""
+
+    CONTEXT = 0.2
+    """Only the place is known, such as the loading code of Keras; any other entry is preferred."""
 
 
 class Pattern(Struct, frozen=True, kw_only=True):
@@ -237,8 +240,11 @@ _RAISED: Final = re.compile(
 """The type of an exception, at the beginning of its message."""
 
 _SPACES: Final = re.compile(r"\s+")
-_SEPARATORS: Final = (" ", "")
+_SEPARATORS: Final = (" ", "", " ")
 """Separators to join lines with: users break messages at spaces, and terminals anywhere."""
+
+_OTHER_QUOTES: Final = str.maketrans('`"', "''")
+"""Quotes that users write instead of those of the message, as in Markdown."""
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -255,11 +261,17 @@ class Message(Struct, frozen=True, kw_only=True):
 
     def joined_lines(self) -> tuple[str, ...]:
         """
-        Return the lines joined with spaces, and, if there are several, also joined without spaces,
-        because a terminal may have broken the line.
+        Return the lines joined with spaces, joined without spaces, because a terminal may have
+        broken the line, and joined with spaces and with the same quotes everywhere. A text that
+        would be the first again is empty.
         """
-        texts = tuple(separator.join(self._pieces(separator)) for separator in _SEPARATORS)
-        return texts[: len(self.lines)]
+        spaced, unspaced, _ = (separator.join(self._pieces(separator)) for separator in _SEPARATORS)
+        unquoted = spaced.translate(_OTHER_QUOTES)
+        return (
+            spaced,
+            unspaced if len(self.lines) > 1 else "",
+            unquoted if unquoted != spaced else "",
+        )
 
     def line_at(self, offset: int, text: int) -> int:
         """

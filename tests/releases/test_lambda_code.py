@@ -58,6 +58,14 @@ def test_code_is_found_in_the_objects_of_keras_3_and_saved_models() -> None:
         assert found.text == "x / 255.0"
 
 
+def test_code_of_keras_2_0_is_not_base64() -> None:
+    """Keras 2.0 and earlier store the bytes as characters."""
+    code = base64.b64decode(CODES["3.6"]["x / 255.0"]).decode("raw_unicode_escape")
+    found = expression(keras2(code))
+    assert found is not None
+    assert found.text == "x / 255.0"
+
+
 def code_of(function: Any) -> str:
     return base64.b64encode(marshal.dumps(function.__code__)).decode()
 

@@ -77,6 +77,16 @@ def test_wrapped_text_keeps_all_words_and_fits_the_width(
     assert all(line[:start].strip() == "" for line in lines[1:])
 
 
+@pytest.mark.parametrize("width", range(40, 60))
+def test_a_shape_stays_on_one_line(width: int) -> None:
+    lines = wrap(
+        "", "serving_default(x: float32 (?, 43844, 1)) -> y: float32 (?, 2)", View(width=width)
+    )
+    assert [line.count("(?") for line in lines] == [
+        len(re.findall(r", \d\)", line)) for line in lines
+    ]
+
+
 @given(st.text())
 def test_clean_text_is_printable(text: str) -> None:
     """No character that a terminal acts on is left."""

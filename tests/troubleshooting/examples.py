@@ -213,5 +213,12 @@ EXAMPLES: Final = {
     "hdf5-legacy": h5("tf2.15/default_float32.h5", "TF 2.15"),
     "registered-twice": h5("tf2.15/custom_unregistered.h5"),
     "strategy-scope": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "orbax-checkpoint": exported("orbax/devices4", "outer/first"),
+    "bfloat16-in-numpy": archive("keras3.15/global_bfloat16.keras", "bfloat16"),
+    "stateful-batch": h5("tf2.15/bidirectional_mixed.h5", "Bidirectional"),
+    "lora": archive("keras3.15/int8.keras", "int8_from_float32"),
+    "other-load-error": h5("tf2.15/mha.h5", "TF 2.15"),
+    "other-save-error": archive("keras3.15/default_float32.keras", "dense"),
+    "floatx": h5("tf2.15/default_float32.h5", "mixed_bfloat16"),
 }
 """By the id of the entry."""

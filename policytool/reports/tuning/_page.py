@@ -169,7 +169,7 @@ def _point_text(tuning: Tuning, point: CurvePoint, *, has_sizes: bool) -> str:
     error = NOT_FINITE if point.error is None else figure(point.error)
     parts = [f"{_count(tuning, point)} layers ({share(point.share)}): largest error {error}"]
     if most := _most(point):
-        parts.append(f"change on other rows {most}")
+        parts.append(f"largest change on other rows {most}")
     if has_sizes and point.bytes:
         parts.append(f"variables {bytes_words(point.bytes)}")
     return "; ".join(parts)
@@ -200,7 +200,7 @@ def _most(point: CurvePoint) -> str:
     promised = point.promise
     if promised is None or promised.spoiled:
         return NOT_FINITE if promised is not None else ""
-    return "" if promised.most is None else f"at most {figure(100 * promised.most)}%"
+    return "" if promised.most is None else f"{figure(100 * promised.most)}%"
 
 
 def _bytes_differ(points: Sequence[CurvePoint]) -> bool:
