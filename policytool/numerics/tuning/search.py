@@ -42,7 +42,7 @@ MAX_TRIALS: Final = 100
 _LIKELY: Final = 1.2
 """A smaller set is not tried if its expected excess is above this."""
 
-_MISSES: Final = 3
+_MISSES: Final = 2
 """The search stops after this number of smaller sets that fail in sequence."""
 
 _SPARE: Final = 2
@@ -275,6 +275,8 @@ class Search:
             return Ending.IMPOSSIBLE
         for losses in self.hints.rankings or ({},):
             self._keep_most_lossy(losses)
+        while self.hints.rankings and self._exchange():
+            pass  # before the removals, each of which needs a trial
         self._shrink()
         while self._exchange():
             self._shrink()
@@ -299,7 +301,7 @@ class Search:
         return frozenset(smallest.kept) if smallest is not None else self._everything
 
     def _keep_most_lossy(self, losses: Mapping[str, float]) -> None:
-        """Find how many of the layers with the largest losses must be kept."""
+        """Find how many of the layers with the largest losses must be kept, if fewer are enough."""
         groups = sorted(
             self._groups(self._everything),
             key=lambda group: (-_loss(losses, group), len(group), self._places(group)),
@@ -307,8 +309,10 @@ class Search:
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
         sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
         failing, passing, step = 0, len(sets), 1
-        count = min(self._expected_count(losses, groups), passing - 1)
-        while failing < count < passing:  # from the expected number, in growing steps
+        count = passing - 1  # one trial decides whether a later ranking is better
+        if self._smallest_passing() == self._everything:
+            count = min(self._expected_count(losses, groups), count)
+        while failing < count < passing:  # in growing steps
             if self._passes_with(sets[count]):
                 passing, count = count, count - step
             else:
