@@ -257,6 +257,24 @@ def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
     assert len(result.runs) <= 4 + 3 * len(weak)
 
 
+def test_many_small_errors_need_few_trials() -> None:
+    """The estimates that each trial corrects replace most removals."""
+    runs = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        sizes = np.exp(rng.normal(0, 0.7, 30))
+        errors = rng.normal(size=(30, 16))
+        errors *= (sizes / np.linalg.norm(errors, axis=1))[:, None]
+        errors /= 0.55 * np.linalg.norm(errors.sum(0))
+        model = Model(errors=named(errors.tolist()))
+        rankings = [
+            dict(zip(model.layers, sizes * np.exp(noise * rng.normal(size=30)), strict=True))
+            for noise in (0.4, 1.0)
+        ]
+        runs.append(len(searched(model, rankings=rankings).runs))
+    assert sum(runs) <= 22 * len(runs)
+
+
 @pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
 def test_planted_layers_are_found_without_a_diagnosis(weak: tuple[int, ...]) -> None:
     """Bisection needs a number of trials that grows logarithmically."""
