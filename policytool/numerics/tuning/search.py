@@ -275,7 +275,8 @@ class Search:
             return Ending.IMPOSSIBLE
         for losses in self.hints.rankings or ({},):
             self._keep_most_lossy(losses)
-        while self.hints.rankings and self._exchange():
+        is_ranked = self.hints.rankings and not self.hints.groups  # whose layers have one loss
+        while is_ranked and self._exchange():
             pass  # before the removals, each of which needs a trial
         self._shrink()
         while self._exchange():
