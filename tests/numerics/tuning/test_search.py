@@ -323,6 +323,33 @@ def test_objective_that_float32_does_not_meet_is_impossible() -> None:
     assert result.runs == ()
 
 
+def test_other_set_is_found_if_the_validation_inputs_refute_one() -> None:
+    """Two layers are enough on both halves of the inputs, but not the two that the search found."""
+    squares = {"l0": (0.55, 0.95), "l1": (1.5, 1.5), "l2": (0.05, 0.1), "l3": (0.6, 0.6)}
+    layers = tuple(squares)
+
+    def run(kept: Kept) -> Trial:
+        left = [pair for path, pair in squares.items() if path not in kept]
+        excess, validation = (sum(pair[half] for pair in left) ** 0.5 for half in (0, 1))
+        return Trial(
+            kept=tuple(path for path in layers if path in kept),
+            excess=excess,
+            validation=validation,
+            error=excess,
+            agreement=None,
+            gradient_error=None,
+        )
+
+    ranking = {"l1": 1.2, "l2": 0.8, "l3": 0.77, "l0": 0.74}
+    search = Search(
+        Hints(candidates=layers, rankings=(ranking,)),
+        Trials(run, Budget(), [run(frozenset(layers))]),
+    )
+    assert search.run() is Ending.MINIMAL
+    assert search.best is not None
+    assert search.best.kept == ("l0", "l1")
+
+
 def rows_model(
     layers: Sequence[str], answer: Callable[[Kept], Answer], excess: Callable[[Kept], float]
 ) -> Callable[[Kept], Trial]:
