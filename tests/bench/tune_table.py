@@ -23,7 +23,7 @@ import policytool
 from tests.bench.sections import write_section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     Row = dict[str, Any]
 
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> None:
             rows[key] = {"key": key, **tuned(path, policy, earlier["tolerance"], given.python)}
             with given.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(rows[key]) + "\n")
-    page = section([(rows[key], earlier) for key, earlier in before.items() if key in rows])
+    page = section(rows, before)
     sys.stdout.write(page)
     if given.write:
         write_section(given.write, HEADING, page)
@@ -119,25 +119,30 @@ def tuned(path: Path, policy: str, tolerance: float, python: str) -> Row:
         }
 
 
-def section(pairs: Sequence[tuple[Row, Row]]) -> str:
-    """Return the section with its heading: each row with that of the earlier search."""
-    lines = [HEADER, ("---",) * len(HEADER), *(tuple(cells(*pair)) for pair in pairs)]
+def section(rows: Mapping[str, Row], before: Mapping[str, Row]) -> str:
+    """Return the section with its heading; rows that were not measured only have earlier values."""
+    lines = [
+        HEADER,
+        ("---",) * len(HEADER),
+        *(tuple(cells(key, rows.get(key), earlier)) for key, earlier in before.items()),
+    ]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    shares = {
-        name: statistics.median(row[name] / earlier[name] for row, earlier in pairs)
-        for name in ("trials", "seconds")
-    }
-    medians = (
-        f"- On the median of {len(pairs)} rows, the search needs {shares['trials']:.2f} of the "
-        f"trials before, and\n  {shares['seconds']:.2f} of the time."
+    share = statistics.median(row["trials"] / before[key]["trials"] for key, row in rows.items())
+    median = (
+        f"- On the median of the {len(rows)} rows that were measured, the search needs {share:.2f} "
+        "of the trials\n  before."
     )
-    return f"{HEADING}\n\n{table}\n{ABOUT}\n{medians}\n"
+    return f"{HEADING}\n\n{table}\n{ABOUT}\n{median}\n"
 
 
-def cells(row: Row, before: Row) -> Iterator[str]:
+def cells(key: str, row: Row | None, before: Row) -> Iterator[str]:
     """Yield the columns of a row."""
-    model, library, policy = row["key"].split("/")
-    yield from (MODELS[model], LIBRARIES[library], policy, f"{row['tolerance']:g}")
+    model, library, policy = key.split("/")
+    yield from (MODELS[model], LIBRARIES[library], policy, f"{before['tolerance']:g}")
+    if row is None:
+        yield from ("", "", str(before["kept"]), "", str(before["trials"]), "")
+        yield from (f"{before['seconds']:.0f} s", "", "", "")
+        return
     yield from (str(row["candidates"]), str(len(row["kept"])), str(before["kept"]))
     ended = "" if row["ending"] == "minimal" else f" ({row['ending']})"
     yield from (f"{row['trials']}{ended}", str(before["trials"]))
