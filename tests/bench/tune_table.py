@@ -38,29 +38,21 @@ LIBRARIES: Final = {"keras": "Keras 3", "tf_keras": "tf_keras"}
 SUFFIXES: Final = {"keras": ".keras", "tf_keras": ".h5"}
 
 BEFORE: Final = Path(__file__).with_suffix(".json")
-"""
-The tolerances, and the sets, trials and seconds of the earlier search, by model, library and
-policy.
-"""
+"""The tolerances, and the sets and trials of the earlier search, by model, library and policy."""
 
 HEADER: Final = (
     *("model", "library", "policy", "tolerance", "candidates", "kept", "before", "trials"),
-    *("before", "time", "before", "error", "unseen inputs", "promise"),
+    *("before", "error", "unseen inputs", "promise"),
 )
-HEADING: Final = "## Layers kept by tune"
+HEADING: Final = "## Trials of tune and of an earlier search"
 ABOUT: Final = """\
-- 2 cores shared with other programs, no GPU; the earlier search had 2 cores of another machine
+- No GPU; times are left out, because the earlier search ran on another machine
 - Keras 3.15.1, tf_keras 2.21.0, TensorFlow 2.21.0
 
 `tests/bench/tune_table.py` writes this section, for models of `tests/bench/tune_models.py`.
-`policytool tune` keeps *kept* of the candidates in float32 and converts all others. *Before* are
-the sets, trials and times of the search of commit `ca3a95a9`, which ranked layers without
-gradients. Outputs stay in float32.
+*Before* are the sets and trials of the search of commit `ca3a95a9`, which ranked layers
+without gradients: those of the section above, with the same models and tolerances.
 
-- The models have random weights, adjusted so that BatchNormalization has the statistics of the
-  inputs and the scores differ from input to input. Images have 96 by 96 pixels. Some layers have
-  values that float16 cannot represent.
-- The tolerance for mixed_bfloat16 is 60% of the error with all candidates converted.
 - *Unseen inputs* is the error that `policytool check` finds in the written model, with inputs that
   the search did not use; bold numbers exceed the tolerance.
 - *Promise* is the answer on the 16 rows that validate the set. They are too few for a bound: the
@@ -111,7 +103,6 @@ def tuned(path: Path, policy: str, tolerance: float, python: str) -> Row:
             "candidates": len(result.layers),
             "kept": list(result.kept),
             "trials": len(result.trials),
-            "seconds": values["seconds"],
             "ending": values["ending"],
             "error": best.get("error"),
             "promise": best.get("promise"),
@@ -120,33 +111,28 @@ def tuned(path: Path, policy: str, tolerance: float, python: str) -> Row:
 
 
 def section(rows: Mapping[str, Row], before: Mapping[str, Row]) -> str:
-    """Return the section with its heading; rows that were not measured only have earlier values."""
+    """Return the section with its heading, for the models that were measured."""
     lines = [
         HEADER,
         ("---",) * len(HEADER),
-        *(tuple(cells(key, rows.get(key), earlier)) for key, earlier in before.items()),
+        *(tuple(cells(rows[key], earlier)) for key, earlier in before.items() if key in rows),
     ]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     share = statistics.median(row["trials"] / before[key]["trials"] for key, row in rows.items())
     median = (
-        f"- On the median of the {len(rows)} rows that were measured, the search needs {share:.2f} "
-        "of the trials\n  before."
+        f"- Of the {len(before)} rows above, {len(rows)} were measured. On the median, the search "
+        f"needs {share:.2f} of the trials\n  before."
     )
     return f"{HEADING}\n\n{table}\n{ABOUT}\n{median}\n"
 
 
-def cells(key: str, row: Row | None, before: Row) -> Iterator[str]:
+def cells(row: Row, before: Row) -> Iterator[str]:
     """Yield the columns of a row."""
-    model, library, policy = key.split("/")
+    model, library, policy = row["key"].split("/")
     yield from (MODELS[model], LIBRARIES[library], policy, f"{before['tolerance']:g}")
-    if row is None:
-        yield from ("", "", str(before["kept"]), "", str(before["trials"]), "")
-        yield from (f"{before['seconds']:.0f} s", "", "", "")
-        return
     yield from (str(row["candidates"]), str(len(row["kept"])), str(before["kept"]))
     ended = "" if row["ending"] == "minimal" else f" ({row['ending']})"
     yield from (f"{row['trials']}{ended}", str(before["trials"]))
-    yield from (f"{row['seconds']:.0f} s", f"{before['seconds']:.0f} s")
     yield from (number(row["error"]), unseen(row["unseen"], row["tolerance"]))
     promise = row["promise"] or {}
     needed = f" ({promise['needed']:,})" if promise.get("needed") else ""
