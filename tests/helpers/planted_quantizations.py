@@ -5,7 +5,8 @@ repository, under the interpreter with Keras 3.
 
 A planted layer has one large weight for an input that is always zero. Quantization to int8 gives
 all weights of a column one scale, so this weight makes all others zero, although it has no effect.
-With ``--random``, each layer has such a weight, of another size.
+One of the layers that may be planted is inside an attention layer; its others are quantized.
+With ``--random``, each Dense has such a weight, of another size.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ TOLERANCE: Final = 0.1
 PLANTED: Final = 1e4
 """The large weight of a planted layer, relative to the others."""
 
+VALUE: Final = "attention/value"
+"""The layer inside the attention layer that may be planted."""
+
 MODE: Final = "int8"
 
 
@@ -38,7 +42,8 @@ def write_model(directory: Path, seed: int, *, is_random: bool) -> Mapping[str, 
     base = f"random-quantized-{seed}" if is_random else f"quantized-{seed}"
     count = int(rng.integers(*((2, 4) if is_random else (3, 7))))
     names = [f"dense_{number}" for number in range(count)]
-    planted = set(names) if is_random else set(rng.choice(names, int(rng.integers(1, 3)), False))
+    weak = [*names, VALUE]
+    planted = set(names) if is_random else set(rng.choice(weak, int(rng.integers(1, 3)), False))
     layers = keras.layers
     inputs = keras.Input((6,), dtype="int32", name="tokens")
     tensor = layers.Embedding(32, WIDTH, name="embedding")(inputs)
@@ -60,6 +65,14 @@ def write_model(directory: Path, seed: int, *, is_random: bool) -> Mapping[str, 
         size = float(np.exp(rng.uniform(0, 5))) if is_random else PLANTED
         kernel[0, :] = size * np.abs(kernel).max()
         model.get_layer(name).set_weights([kernel, bias])
+    if VALUE in planted:
+        (rows,) = model.get_layer("embedding").get_weights()
+        rows[:, 0] = 0
+        model.get_layer("embedding").set_weights([rows])
+        weights = model.get_layer("attention").get_weights()
+        kernel = weights[4]  # after the kernels and biases of query and key
+        kernel[0] = PLANTED * np.abs(kernel).max()
+        model.get_layer("attention").set_weights(weights)
     model.save(directory / f"{base}.keras")
     np.save(directory / f"{base}.npy", rng.integers(0, 32, (ROWS, 6)).astype("int32"))
     truth = {

@@ -31,6 +31,7 @@ from tests.helpers.example_tunings import (
     MODEL,
     layer,
     migration,
+    options,
     trial,
     tuning,
 )
@@ -247,6 +248,30 @@ def test_curve_has_ten_rows_and_the_chosen_set() -> None:
     assert [row.split()[:3] for row in rows if "chosen" in row] == [["37", "of", "40"]]
     assert ["38", "of", "40"] in [row.removeprefix("  ! ").split()[:3] for row in rows]
     assert rendered("html", result).count(" of 40</th>") == 40
+
+
+def test_all_layers_include_the_commands_for_other_sets() -> None:
+    """Without them, a note says where they are; there is none for the chosen set."""
+    searched = tuning()
+    sets = {point.converted: point.kept for point in searched.curve}
+    searched = replace(
+        searched,
+        options_by_count={
+            count: options(tuple(layer(path, kept=path in kept) for path in kept))
+            for count, kept in sets.items()
+        },
+    )
+    brief, verbose = (
+        rendered("table", Tunings(tuning=searched, everything=everything))
+        for everything in (False, True)
+    )
+    assert "-v and the JSON report have the commands" in " ".join(brief.split())
+    commands = verbose.partition("commands for other sets")[2]
+    chosen = len(searched.layers) - len(KEPT)
+    assert commands.count("policytool migrate") == len(sets.keys() - {0, chosen})
+    assert f"to convert {chosen} of" not in commands
+    last = next(iter(sets[chosen - 1]))
+    assert f"--set {last}=float32" in " ".join(commands.split())
 
 
 def test_points_are_at_the_position_of_their_values() -> None:

@@ -4,14 +4,16 @@ others: ``python -m tests.trained.tuned DIRECTORY PYTHON [--to POLICY]... [--wri
 interpreter that has TensorFlow. ``tests.trained.models`` writes the models.
 
 It writes a section of ``docs/evidence/benchmarks.md``. ``--results FILE`` keeps the rows, so that a
-run can be repeated until all models are done. If Keras quantizes the layers (``--to int8``), the
-objective is the metric of the task, of which policies need no labels.
+run can be repeated until all models are done. ``--before TREE`` also runs the search of an earlier
+revision, in a checkout of it. If Keras quantizes the layers (``--to int8``), the objective is the
+metric of the task, of which policies need no labels.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import policytool
+from policytool.commands.check_options import CheckOptions
+from policytool.commands.check_run import measure
+from policytool.formats import discovery
 from policytool.migration.planning.options import QUANTIZATIONS
+from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.numerics.tuning.results import TOLERANCE, largest_error
+from policytool.numerics.workers import Interpreter, Worker
 from tests.bench.sections import write_section
 from tests.trained.pairs import POLICIES
 
@@ -32,9 +40,14 @@ if TYPE_CHECKING:
 ROWS: Final = 1024
 """Rows that ``tune`` gets, half of them for the search."""
 
+SPLITS: Final = 10
+"""Parts of the fresh rows, each of which is checked by itself."""
+
 LAYERS: Final = ("model", "policy", "candidates", "kept", "margin", "trials", "time")
 PROMISE: Final = ("answer", "promise", "fresh rows", "change")
-HEADER: Final = (*LAYERS, *PROMISE)
+BEFORE: Final = ("kept before", "trials before", "time before")
+BROKEN: Final = "broken splits"
+HEADER: Final = (*LAYERS, *BEFORE, *PROMISE, BROKEN)
 QUANTIZED: Final = (*LAYERS, "variables", "written", *PROMISE, "metric", "before", "after")
 PROMISES: Final = "## Promises of tune"
 QUANTIZATION: Final = "## Quantization by tune"
@@ -50,6 +63,10 @@ change by no more than this share of their spread. *Change* is that of the writt
 *fresh rows*, measured by `policytool check`. *Margin* is the number of layers that were added to
 the minimal set. There is no promise if nothing was compared, and no change if no model was
 written."""
+ABOUT_POLICIES: Final = f"""\
+ *Before* is the search of commit `ca3a95a9`, which ranked layers without gradients, on the
+same machine. *Broken splits* are the parts of the fresh rows, {SPLITS} for each model, in which the
+error of the outputs exceeds the objective of {TOLERANCE:.0%}."""
 ABOUT_QUANTIZED: Final = """\
 
 
@@ -66,6 +83,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("python", help="the interpreter with TensorFlow")
     parser.add_argument("--to", action="append", metavar="POLICY")
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--before", type=Path, metavar="TREE", help="checkout of another revision")
     parser.add_argument("--results", type=Path, metavar="FILE", default=Path("tuned.jsonl"))
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the section of this page")
     given = parser.parse_args(arguments)
@@ -76,6 +94,8 @@ def main(arguments: list[str]) -> None:
         for policy in policies:
             if (place.name, policy) not in rows:
                 row = dict(tuned(place, policy, given.python, given.rows))
+                if given.before:
+                    row |= tuned_before(place, policy, given.python, given.rows, given.before)
                 rows[place.name, policy] = row
                 with given.results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
@@ -96,7 +116,7 @@ def section(rows: list[Row]) -> str:
     )
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     heading = QUANTIZATION if is_quantized else PROMISES
-    return f"{heading}\n\n{table}\n{ABOUT}{ABOUT_QUANTIZED if is_quantized else ''}\n"
+    return f"{heading}\n\n{table}\n{ABOUT}{ABOUT_QUANTIZED if is_quantized else ABOUT_POLICIES}\n"
 
 
 def tuned(place: Path, policy: str, python: str, rows: int) -> Iterator[tuple[str, str]]:
@@ -137,11 +157,50 @@ def tuned(place: Path, policy: str, python: str, rows: int) -> Iterator[tuple[st
             return
         (run,) = policytool.check(model, written, **fresh).to_dict()["check"]["runs"]
         yield from zip(PROMISE[2:], change(run["outputs"]), strict=True)
-        if has_metric:
+        if not has_metric:
+            broken = broken_splits(model, written, inputs, rows, python)
+            yield BROKEN, f"{broken} of {SPLITS}"
+        else:
             (output,) = run["metric"]["outputs"]
             yield "metric", run["metric"]["name"]
             yield "before", f"{output['reference']:.4g}"
             yield "after", f"{output['candidate']:.4g}"
+
+
+def broken_splits(model: Path, written: Path, inputs: Row, rows: int, python: str) -> int:
+    """Return in how many parts of the fresh rows the error of the written model is too large."""
+    reference, candidate = (discovery.named_input(str(path)) for path in (model, written))
+    broken = 0
+    with Worker(Interpreter(python=python)) as worker:
+        tools = TensorFlowTools(worker=worker)
+        for part in range(SPLITS):
+            file = written.with_name(f"part-{part}.npz")
+            np.savez(file, **{name: array[rows:][part::SPLITS] for name, array in inputs.items()})
+            with tools.hand_over() as hand_over:
+                options = CheckOptions(inputs=file)
+                check = measure(reference, candidate, options, tools, hand_over).check
+            error = largest_error(check.runs[0])
+            broken += error is None or error > TOLERANCE
+    return broken
+
+
+def tuned_before(place: Path, policy: str, python: str, rows: int, tree: Path) -> Row:
+    """Return the columns of a model under a policy by the search of another revision."""
+    about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder) / "inputs.npz"
+        arrays = dict(np.load(place / "inputs.npz"))
+        np.savez(first, **{name: array[:rows] for name, array in arrays.items()})
+        model, written = (path.resolve() / about["model"] for path in (place, Path(folder)))
+        command = (
+            *(sys.executable, "-m", "policytool", "tune", str(model), "--to", policy),
+            *("--inputs", str(first), "--batches", "x64", "-o", str(written)),
+            *("--python", python, "--format", "json"),
+        )
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    values = json.loads(done.stdout)["tuning"]
+    cells = (str(len(values["kept"])), str(len(values["trials"])), f"{values['seconds']:.0f} s")
+    return dict(zip(BEFORE, cells, strict=True))
 
 
 def layers(place: Path, policy: str, result: Any, values: Row) -> Iterator[str]:

@@ -10,7 +10,8 @@ The search uses one half of the inputs. A set *holds* if the other half shows as
 the minimal set does not hold, the search adds layers by its ranking until the set holds. These sets
 contain each other, so the bound of the last one needs no correction for the number of sets: the
 rows that hide the changes of a set also hide those of each larger set. If the rows are too few for
-a bound, layers that the set does not need are removed again.
+a bound, layers that the set does not need are removed again, and smaller sets of other layers are
+tried.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MAX_TRIALS: Final = 100
 _LIKELY: Final = 1.2
 """A smaller set is not tried if its expected excess is above this."""
 
-_MISSES: Final = 3
+_MISSES: Final = 2
 """The search stops after this number of smaller sets that fail in sequence."""
 
 _SPARE: Final = 2
@@ -246,6 +247,8 @@ class Search:
             larger_set = kept | _union(groups[:holding])
             if not self._has_bound:  # with a bound, the sets have to contain each other
                 larger_set = self._smaller_set(larger_set, self._holds_with)
+                while other_set := self._exchanged(len(larger_set) - 1, self._holds_with):
+                    larger_set = self._smaller_set(other_set, self._holds_with)
             self._promised = self.trials(larger_set)
             self.margin = len(self._promised.kept) - len(kept)
             self.is_minimum = False
@@ -275,8 +278,11 @@ class Search:
             return Ending.IMPOSSIBLE
         for losses in self.hints.rankings or ({},):
             self._keep_most_lossy(losses)
+        is_ranked = self.hints.rankings and not self.hints.groups  # whose layers have one loss
+        while is_ranked and self._exchanges():
+            pass  # before the removals, each of which needs a trial
         self._shrink()
-        while self._exchange():
+        while self._exchanges():
             self._shrink()
         self.is_minimum = len(self._smallest_passing()) == 1  # none is not enough
         return Ending.MINIMAL
@@ -299,7 +305,7 @@ class Search:
         return frozenset(smallest.kept) if smallest is not None else self._everything
 
     def _keep_most_lossy(self, losses: Mapping[str, float]) -> None:
-        """Find how many of the layers with the largest losses must be kept."""
+        """Find how many of the layers with the largest losses must be kept, if fewer are enough."""
         groups = sorted(
             self._groups(self._everything),
             key=lambda group: (-_loss(losses, group), len(group), self._places(group)),
@@ -307,8 +313,10 @@ class Search:
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
         sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
         failing, passing, step = 0, len(sets), 1
-        count = min(self._expected_count(losses, groups), passing - 1)
-        while failing < count < passing:  # from the expected number, in growing steps
+        count = passing - 1  # one trial decides whether a later ranking is better
+        if self._smallest_passing() == self._everything:
+            count = min(self._expected_count(losses, groups), count)
+        while failing < count < passing:  # in growing steps
             if self._passes_with(sets[count]):
                 passing, count = count, count - step
             else:
@@ -364,30 +372,37 @@ class Search:
                 start += 1
         return kept
 
-    def _exchange(self) -> bool:
+    def _exchanges(self) -> bool:
+        """Return whether a smaller set of other layers passes."""
+        return bool(self._exchanged(len(self._smallest_passing()) - 1, self._passes_with))
+
+    def _exchanged(self, size: int, is_enough: Callable[[Kept], bool]) -> Kept | None:
         """
-        Return whether a smaller set passes, of those whose expected excess is small enough. Each
-        trial corrects the expectation.
+        Return a set of this size that is enough, of those whose expected excess is small enough.
+        Each trial corrects the expectation.
         """
-        size = len(self._smallest_passing()) - 1
         for _ in range(_MISSES):
             self._losses = self._fitted_losses()
             kept = self._most_promising(size)
             if kept is None or self._expected_excess(kept) > _LIKELY:
                 break
-            if self._passes_with(kept):
-                return True
-        return False
+            if is_enough(kept):
+                return kept
+        return None
 
     def _most_promising(self, size: int) -> Kept | None:
         """
-        Return the set of this size with the lowest expected excess that is not known to fail; None
-        if there is none among the sets of the layers with the largest losses.
+        Return the set of this size with the lowest expected excess that was not tried and is not
+        known to fail; None if there is none among the sets of the layers with the largest losses.
         """
         ranked = sorted(self.hints.candidates, key=lambda path: -self._losses[path])
         sets = map(frozenset, itertools.combinations(ranked[: size + _SPARE], size))
         return min(
-            (kept for kept in sets if not self._is_known_to_fail(kept)),
+            (
+                kept
+                for kept in sets
+                if not self.trials.known(kept) and not self._is_known_to_fail(kept)
+            ),
             key=lambda kept: (self._expected_excess(kept), self._places(kept)),
             default=None,
         )

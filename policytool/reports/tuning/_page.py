@@ -43,6 +43,7 @@ from policytool.reports.tuning._verdict import (
     largest_excess,
     limit_words,
     percent,
+    point_command,
     reached_parts,
     verdict,
 )
@@ -66,7 +67,8 @@ _TITLE: Final = "error by share of converted layers"
 def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """
     Yield a section with the best trial for each number of converted layers; nothing if all trials
-    have the same number. Lists a selection of at most ``_ROWS`` numbers unless ``everything``.
+    have the same number. Lists a selection of at most ``_ROWS`` numbers unless ``everything``,
+    which also yields the commands that write the other sets.
     """
     points = tuning.curve
     if len(points) < _LEAST:
@@ -93,12 +95,21 @@ def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section
                 else []
             ),
             *(
-                ["the JSON report has the command that writes the model with each of these sets"]
-                if tuning.options_by_count
+                ["-v and the JSON report have the commands that write the model with other sets"]
+                if tuning.options_by_count and not everything
                 else []
             ),
         ],
     )
+    commands = tuple(
+        Command(label=f"to convert {_count(tuning, point)} layers", words=words)
+        for point in _chosen_rows(tuning, points)
+        if point.converted and not is_chosen(tuning, point)
+        for words in [point_command(tuning, point)]
+        if words
+    )
+    if everything and commands:
+        yield Section(title="commands for other sets", blocks=commands)
 
 
 def curve_chart(tuning: Tuning) -> Iterator[Profile]:

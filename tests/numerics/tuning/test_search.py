@@ -257,6 +257,24 @@ def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
     assert len(result.runs) <= 4 + 3 * len(weak)
 
 
+def test_many_small_errors_need_few_trials() -> None:
+    """The estimates that each trial corrects replace most removals."""
+    runs = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        sizes = np.exp(rng.normal(0, 0.7, 30))
+        errors = rng.normal(size=(30, 16))
+        errors *= (sizes / np.linalg.norm(errors, axis=1))[:, None]
+        errors /= 0.55 * np.linalg.norm(errors.sum(0))
+        model = Model(errors=named(errors.tolist()))
+        rankings = [
+            dict(zip(model.layers, sizes * np.exp(noise * rng.normal(size=30)), strict=True))
+            for noise in (0.4, 1.0)
+        ]
+        runs.append(len(searched(model, rankings=rankings).runs))
+    assert sum(runs) <= 22 * len(runs)
+
+
 @pytest.mark.parametrize("weak", [(0,), (19,), (3, 4), (0, 7, 19), (2, 5, 11, 17)])
 def test_planted_layers_are_found_without_a_diagnosis(weak: tuple[int, ...]) -> None:
     """Bisection needs a number of trials that grows logarithmically."""
@@ -303,6 +321,33 @@ def test_objective_that_float32_does_not_meet_is_impossible() -> None:
     assert result.kept is None
     assert result.search.closest is not None
     assert result.runs == ()
+
+
+def test_other_set_is_found_if_the_validation_inputs_refute_one() -> None:
+    """Two layers are enough on both halves of the inputs, but not the two that the search found."""
+    squares = {"l0": (0.55, 0.95), "l1": (1.5, 1.5), "l2": (0.05, 0.1), "l3": (0.6, 0.6)}
+    layers = tuple(squares)
+
+    def run(kept: Kept) -> Trial:
+        left = [pair for path, pair in squares.items() if path not in kept]
+        excess, validation = (sum(pair[half] for pair in left) ** 0.5 for half in (0, 1))
+        return Trial(
+            kept=tuple(path for path in layers if path in kept),
+            excess=excess,
+            validation=validation,
+            error=excess,
+            agreement=None,
+            gradient_error=None,
+        )
+
+    ranking = {"l1": 1.2, "l2": 0.8, "l3": 0.77, "l0": 0.74}
+    search = Search(
+        Hints(candidates=layers, rankings=(ranking,)),
+        Trials(run, Budget(), [run(frozenset(layers))]),
+    )
+    assert search.run() is Ending.MINIMAL
+    assert search.best is not None
+    assert search.best.kept == ("l0", "l1")
 
 
 def rows_model(
