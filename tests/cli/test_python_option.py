@@ -1,4 +1,7 @@
-"""``--python`` of commands: one interpreter, or for migrate one for each side of a conversion."""
+"""
+``--python`` of commands: one interpreter, or for migrate one for each side of a conversion; and the
+backend of these interpreters.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
-from policytool.cli import migrate_command
+from policytool.cli import check_command, migrate_command, tune_command
 from policytool.numerics.workers import Worker
 from tests.conftest import MIXED_H5, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
 
     from policytool.numerics.workers import Interpreter
 
@@ -94,3 +99,27 @@ def test_check_has_one_interpreter() -> None:
     """``check`` runs both models in one process."""
     ended = run("check", MIXED_H5, "--to", "float32", "--python", "source=nowhere")
     assert "source=nowhere cannot be run" in ended.err
+
+
+@pytest.mark.parametrize("module", [check_command, tune_command, migrate_command])
+def test_commands_run_on_the_chosen_backend(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both interpreters of ``migrate`` get the backend, as the only one of ``check``."""
+    backends: list[str] = []
+
+    def noted(interpreter: Interpreter, *reports: Callable[[str], None]) -> Worker:
+        backends.append(interpreter.backend)
+        return Worker(replace(interpreter, python="nowhere"), *reports)
+
+    monkeypatch.setattr(module, "Worker", noted)
+    command = module.__name__.rpartition(".")[2].removesuffix("_command")
+    run(
+        command,
+        MIXED_H5,
+        "--to",
+        "mixed_bfloat16",
+        *(["--preview"] if command != "check" else []),
+        "--backend=torch",
+    )
+    assert set(backends) == {"torch"}
