@@ -41,9 +41,9 @@ def _counts(record: Mapping[str, Any]) -> Iterator[str]:
                 answers = list(found.get(models, {}).get(truth, {}).values())
                 if not answers:
                     continue
-                named = list(found["origins"].values())
                 is_named = (models, truth) == ("planted", "harmful")
-                origin = f"{sum(named)} of {len(named)}" if is_named else ""
+                named = list(found["origins"].values()) if is_named else []
+                origin = f"{sum(named)} of {len(named)}" if named else ""
                 counts = [answers.count(answer) for answer in ("safe", "undecided", "not-safe")]
                 numbers = (len(answers), *counts, answers.count(opposite))
                 yield row(map(str, (name, models, truth, *numbers, origin)))
