@@ -57,7 +57,9 @@ policytool's.
 START: Final = Path.cwd()
 """What a relative interpreter is relative to: a test may change the working directory."""
 
-_SETTING_VARIABLES: Final = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", "PYTHONPATH")
+_SETTING_VARIABLES: Final = (
+    *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", "PYTHONPATH"),
+)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -227,7 +227,7 @@ def test_audit_options_with_a_variable_are_on_the_page_of_audit() -> None:
     actual = [
         option
         for option in options
-        if option.envvar and option.name not in {"format", "color", "config", "jobs", "limit"}
+        if option.envvar and option.name not in {"format", "config", "jobs", "limit"}
     ]
     assert len(actual) > 10
     assert not [
@@ -250,7 +250,6 @@ def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
         if option.name
         not in {
             "verbose",
-            "color",
             "config",
             "show_settings",
             "limit",

@@ -45,7 +45,8 @@ def commands_page() -> str:
         (
             "[Settings files found automatically]"
             "(../explanation/security.md#settings-files-found-automatically) can set only some "
-            "options. Every command also has `-h` and `--help`."
+            "options. Every command also has `-h` and `--help`. Reports on terminals have colors, "
+            "unless the variable NO_COLOR is set. FORCE_COLOR also uses colors in pipes."
         ),
         "",
         "| command | purpose |",

@@ -70,9 +70,14 @@ def picture() -> str:
     with tempfile.TemporaryDirectory() as directory:
         shutil.copy(ROOT / FIXTURE, Path(directory, "model.h5"))
         printed = subprocess.run(
-            [sys.executable, "-m", "policytool", "inspect", "model.h5", "--color", "always"],
+            [sys.executable, "-m", "policytool", "inspect", "model.h5"],
             cwd=directory,
-            env={**os.environ, "COLUMNS": str(WIDTH), "PYTHONPATH": str(ROOT)},
+            env={
+                **os.environ,
+                "COLUMNS": str(WIDTH),
+                "FORCE_COLOR": "1",
+                "PYTHONPATH": str(ROOT),
+            },
             capture_output=True,
             encoding="utf-8",
             check=True,

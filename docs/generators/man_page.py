@@ -97,7 +97,10 @@ If several apply, the exit code is the first of 130, 70, 2, 3, 1, 5, 4 and 0.
 These variables set the defaults of options:
 {_variables()}.TP
 .B NO_COLOR
-Disables colors.
+Disables colors if it is not empty.
+.TP
+.B FORCE_COLOR
+Uses colors also in pipes if it is not empty and NO_COLOR is not set.
 .SH FILES
 .TP
 .B policytool.toml

@@ -54,15 +54,6 @@ class TerminalArguments(Arguments):
             is_setting=False,
         ),
     ] = None
-    color: Annotated[
-        Literal["auto", "always", "never"],
-        CommandLineOption(
-            "When to use colors; NO_COLOR disables them.",
-            Group.REPORTING,
-            has_variable=True,
-            is_automatic=True,
-        ),
-    ] = "auto"
     config: Annotated[
         str | None,
         CommandLineOption(

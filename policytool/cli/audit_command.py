@@ -427,13 +427,12 @@ def _print_lines(run: _Run) -> int:
 
 def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditCommandLine) -> None:
     """Print the report, or the diff of the planned fixes."""
-    color = terminal.color
-    view = options.terminal_view(color, suppressed=bool(terminal.verbose))
+    view = options.terminal_view(suppressed=bool(terminal.verbose))
     if changes is None:
-        options.print_report(_REPORTERS, terminal.stdout_format, audit, view, color)
+        options.print_report(_REPORTERS, terminal.stdout_format, audit, view)
     else:
         migrations = Migrations(migrations=changes, failures=())
-        options.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view, color)
+        options.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view)
 
 
 def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:

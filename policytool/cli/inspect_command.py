@@ -134,7 +134,7 @@ def _models(
         and not isinstance(inputs[0].path, RemotePath)  # a plan would repeat the requests for it
         and _PAGES & terminal.formats
     )
-    view = options.terminal_view(terminal.color, variables=terminal.variables)
+    view = options.terminal_view(variables=terminal.variables)
     with_sizes = has_sizes(view) or bool(terminal.formats - _WITHOUT_SIZES)
     if with_fix:
         results = fleet.results(suggested_conversion.TASK, with_sizes)

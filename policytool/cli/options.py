@@ -44,11 +44,11 @@ PIPE_WIDTH: Final = 120
 """The width of reports that are not printed on a terminal, unless COLUMNS is set."""
 
 
-def terminal_view(color: str, *, variables: bool = False, suppressed: bool = True) -> View:
+def terminal_view(*, variables: bool = False, suppressed: bool = True) -> View:
     """Return the display options of reports on stdout."""
     return View(
         width=width(),
-        colour=wants_colour(color, sys.stdout),
+        colour=wants_colour(sys.stdout),
         unicode=can_draw(sys.stdout),
         variables=variables,
         suppressed=suppressed,
@@ -64,13 +64,18 @@ def width() -> int:
     )
 
 
-def wants_colour(color: str, stream: TextIO) -> bool:
+def wants_colour(stream: TextIO) -> bool:
     """
-    Return whether to colour text on ``stream``; NO_COLOR (no-color.org) applies if it is not empty.
+    Return whether to colour text on ``stream``.
+
+    NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org) apply if they are not empty, and
+    NO_COLOR applies first, as in Python itself.
     """
-    if color != "auto":
-        return color == "always"
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        stream.isatty() and os.environ.get("TERM") != "dumb"
+    )
 
 
 def can_draw(stream: TextIO) -> bool:
@@ -374,8 +379,8 @@ def publish(
     error message, which is printed too, for each report that could not be written.
     """
     unwritten = write_reports(terminal.report_files, reporters, report_data, variables=variables)
-    view = terminal_view(terminal.color, variables=variables)
-    print_report(reporters, terminal.stdout_format, report_data, view, terminal.color)
+    view = terminal_view(variables=variables)
+    print_report(reporters, terminal.stdout_format, report_data, view)
     print_errors(failures, unwritten)
     return unwritten
 
@@ -385,12 +390,11 @@ def print_report(
     name: str,
     report_data: Value_contra,
     view: View,
-    color: str,
 ) -> None:
     """Print the report in the named format; a termination signal is deferred until it ends."""
     with interrupts.defer_interrupts():
         for piece in _pieces(_reporter(reporters, name), report_data, view):
-            click.echo(piece, nl=False, color=color != "never")  # flushes each piece
+            click.echo(piece, nl=False, color=True)  # flushes each piece
 
 
 def _pieces(

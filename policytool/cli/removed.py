@@ -101,6 +101,10 @@ REMOVED_OPTIONS: Final[Mapping[tuple[str, ...], Mapping[str, str]]] = MappingPro
         },
         ("inspect", "audit", "migrate", "check", "tune", "diff", "explain", "merge"): {
             "--debug": "use -v",
+            "--color": (
+                "colors are for terminals; set the variable NO_COLOR=1 to disable them, or "
+                "FORCE_COLOR=1 to use them in pipes"
+            ),
         },
         ("inspect", "audit", "migrate", "check", "tune"): {
             "--progress": "use -v, which always shows progress, or -q, which never does",

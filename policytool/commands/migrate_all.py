@@ -164,7 +164,7 @@ def migrate_interpreters(arguments: MigrateArguments) -> tuple[Interpreter, Inte
     compared by default, and not because the user requests it.
     """
     is_default = arguments.verify is None and arguments.target is not None and not arguments.retrace
-    source, target = tensorflow.interpreters(arguments.python)
+    source, target = tensorflow.interpreters(arguments.python, arguments.backend)
     if is_default:
         seconds = TENSORFLOW_SECONDS.value
         return replace(source, timeout=seconds), replace(target, timeout=seconds)

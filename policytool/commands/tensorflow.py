@@ -23,28 +23,28 @@ _BOTH = ""
 
 def interpreter(arguments: TensorFlowArguments) -> Interpreter:
     """Return the interpreter of a command that runs one child process."""
-    backend = getattr(arguments, "backend", AUTO_BACKEND)
-    return _interpreter(arguments.python or sys.executable, backend=backend)
+    return _interpreter(arguments.python or sys.executable, backend=arguments.backend)
 
 
-def interpreters(python: str | Mapping[str, str] | None) -> tuple[Interpreter, Interpreter]:
+def interpreters(
+    python: str | Mapping[str, str] | None, backend: str = AUTO_BACKEND
+) -> tuple[Interpreter, Interpreter]:
     """
     Return the interpreters that load the source and the target of a conversion.
 
     :param python: the interpreter for both sides, or a mapping with one for each side
+    :param backend: the backend of both sides, if they are models of Keras 3
     """
     sides = {_BOTH: python} if isinstance(python, str) else python or {}
     both = sides.get(_BOTH, sys.executable)
     source, target = (
-        _interpreter(sides.get(side, both), is_for_both=side not in sides)
+        _interpreter(sides.get(side, both), is_for_both=side not in sides, backend=backend)
         for side in ("source", "target")
     )
     return source, target
 
 
-def _interpreter(
-    python: str, *, is_for_both: bool = False, backend: str = AUTO_BACKEND
-) -> Interpreter:
+def _interpreter(python: str, *, is_for_both: bool = False, backend: str) -> Interpreter:
     """
     Return an interpreter with the limits that the user set.
 

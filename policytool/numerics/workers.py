@@ -359,14 +359,15 @@ class Worker:
         """
         Return the possible backends of a job. Keras 2 and graphs need TensorFlow.
 
-        :raises WorkerError: if the user chose another backend.
+        :raises WorkerError: if the user chose another backend, unless the job runs one side of a
+            conversion, whose other side may have this backend.
         """
         accepted = accepted_backends(self._interpreter.backend, os.environ)
         sides = (job, job.get("reference"), job.get("candidate"))
         families = {side.get("family") for side in sides if isinstance(side, Mapping)}
         if KERAS2 not in families:
             return accepted
-        if TENSORFLOW not in accepted:
+        if TENSORFLOW not in accepted and not self._side:
             message = (
                 f"needs TensorFlow, because only Keras 3 models run on {BACKENDS[accepted[0]]}"
             )

@@ -153,6 +153,14 @@ def listen() -> queue.Queue[dict[str, Any]]:
     return jobs
 
 
+def missing_code(job: dict[str, Any]) -> str:
+    """Return the code for an interpreter without :data:`NEEDED`: it has no backend of Keras 3."""
+    sides = (job, job.get("reference") or {}, job.get("candidate") or {})
+    is_keras3 = any(side.get("family") == "keras3" for side in sides)
+    needs_tensorflow = job.get("backends") == ["tensorflow"] or not is_keras3
+    return "no-tensorflow" if needs_tensorflow else "no-backend"
+
+
 def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Do one job and return its last event."""
     try:
@@ -163,7 +171,7 @@ def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         failure = refusal(error)
-        return {"error": {**failure, "code": "no-tensorflow"} if missing in NEEDED else failure}
+        return {"error": {**failure, "code": missing_code(job)} if missing in NEEDED else failure}
     except (
         Exception
     ) as error:  # the parent process makes a message of any error that a library raises

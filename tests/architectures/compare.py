@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from unittest import mock
 
 import policytool
 from policytool.commands import check as checks
@@ -136,16 +135,16 @@ class Runs:
 
     def tuned(self, name: str) -> dict[str, Any]:
         """Return what ``tune`` keeps in float32 in the second place."""
-        with mock.patch.dict(os.environ, KERAS_BACKEND=self.second.backend):
-            result = policytool.tune(
-                self.model(name),
-                to=FLOAT16,
-                inputs=self.directory / f"{name}.npy",
-                budget=TRIALS,
-                preview=True,
-                python=self.second.python,
-                device=self.second.device,
-            )
+        result = policytool.tune(
+            self.model(name),
+            to=FLOAT16,
+            inputs=self.directory / f"{name}.npy",
+            budget=TRIALS,
+            preview=True,
+            python=self.second.python,
+            backend=self.second.backend,  # type: ignore[arg-type]  # any name
+            device=self.second.device,
+        )
         return {"model": name, "kept": len(result.kept), "candidates": len(result.layers)}
 
     def planted(self) -> dict[str, Any]:

@@ -55,7 +55,6 @@ def test_help_names_every_command(option: str) -> None:
         "--only",
         "--variables",
         "--depth",
-        "--color",
         "--config",
         "--show-settings",
         "--verbose / -q, --quiet",
@@ -93,7 +92,7 @@ def test_module_and_script_are_the_same() -> None:
         *(
             ("inspect", "--depth", "-1"),
             ("inspect", "--depth", "deep"),
-            ("inspect", "--color", "red"),
+            ("inspect", "--releases", "red"),
         ),
     ],
     ids=" ".join,
@@ -356,29 +355,26 @@ def test_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def plain_report() -> str:
-    """Return the report of a process without options and variables for colour."""
+    """Return the report of a process without variables for colour."""
     return run_process("inspect", MIXED_H5).out
 
 
 @THOROUGH
 @pytest.mark.parametrize(
-    ("option", "variables", "coloured"),
+    ("variables", "coloured"),
     [
-        ([], {}, False),
-        (["--color", "always"], {}, True),
-        (["--color", "never"], {}, False),
-        (["--color", "always"], {"NO_COLOR": "1"}, True),
-        ([], {"POLICYTOOL_COLOR": "always"}, True),
-        (["--color", "never"], {"POLICYTOOL_COLOR": "always"}, False),
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": ""}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
     ],
 )
-def test_output_to_a_pipe_has_colour_only_with_always(
-    option: list[str],
+def test_output_to_a_pipe_has_colour_only_if_it_is_forced(
     variables: dict[str, str],
     coloured: bool,  # noqa: FBT001
 ) -> None:
-    """Output to a pipe has colour only with ``always``, and the text is the same."""
-    ended = run_process("inspect", *option, MIXED_H5, environment=variables)
+    """Output to a pipe has colour only with FORCE_COLOR, and the text is the same."""
+    ended = run_process("inspect", MIXED_H5, environment=variables)
     assert ("\x1b[" in ended.out) is coloured
     assert _ANSI.sub("", ended.out) == plain_report()
 

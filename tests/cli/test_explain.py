@@ -113,7 +113,7 @@ def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @THOROUGH
 def test_a_process_explains_the_traceback_of_a_pipe() -> None:
-    ended = run_process("explain", "-", "--color", "always", stdin=MESSAGE.encode())
+    ended = run_process("explain", "-", stdin=MESSAGE.encode(), environment={"FORCE_COLOR": "1"})
     assert ended.code == Exit.CLEAN
     assert "\x1b[1m" in ended.out
 

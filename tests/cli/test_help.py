@@ -90,14 +90,14 @@ def test_typo_gives_a_suggestion(words: tuple[str, ...], suggestion: str) -> Non
 
 
 OPTIONS: Final = {
-    "inspect": 15,
-    "audit": 23,
+    "inspect": 14,
+    "audit": 22,
     "migrate": 25,
-    "check": 25,
+    "check": 24,
     "tune": 25,
-    "diff": 9,
-    "explain": 7,
-    "merge": 5,
+    "diff": 8,
+    "explain": 6,
+    "merge": 4,
     "completion": 0,
 }
 """By command, how many options it has, without those for help."""

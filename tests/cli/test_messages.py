@@ -53,7 +53,6 @@ def check(ended: Ended, code: int) -> None:
                 "target",
                 "device",
                 "format",
-                "color",
                 "jobs",
             )
         ),

@@ -155,7 +155,7 @@ DELAY: Final = (
         ("--preview", "--format", "diff"),
         ("--to", "float32", "--format", "diff=plan.diff", "--format", "json=plan.json"),
         ("--format", "json"),
-        ("--format", "markdown", "--color", "always"),
+        ("--format", "markdown"),
     ],
     ids=" ".join,
 )

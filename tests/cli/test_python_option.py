@@ -1,20 +1,27 @@
-"""``--python`` of commands: one interpreter, or for migrate one for each side of a conversion."""
+"""
+``--python`` of commands: one interpreter, or for migrate one for each side of a conversion; and the
+backend of these interpreters.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from policytool.cli import migrate_command
+from policytool.cli import check_command, migrate_command, tune_command
 from policytool.numerics.workers import Worker
-from tests.conftest import MIXED_H5, run
+from tests.conftest import MIXED_H5, MIXED_KERAS, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+    from types import ModuleType
 
     from policytool.numerics.workers import Interpreter
 
@@ -94,3 +101,55 @@ def test_check_has_one_interpreter() -> None:
     """``check`` runs both models in one process."""
     ended = run("check", MIXED_H5, "--to", "float32", "--python", "source=nowhere")
     assert "source=nowhere cannot be run" in ended.err
+
+
+@pytest.mark.parametrize("packages", [("numpy", "numpy.libs"), ()], ids=["numpy", "none"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("check",), ("tune", "--preview"), ("migrate", "--verify", "-o", "out.keras")],
+    ids=lambda arguments: arguments[0],
+)
+def test_without_a_backend_one_sentence_names_the_extras(
+    arguments: tuple[str, ...],
+    packages: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The interpreter has at most NumPy."""
+    monkeypatch.chdir(tmp_path)
+    site, python = tmp_path / "site", tmp_path / "python"
+    site.mkdir()
+    for name in packages:
+        (site / name).symlink_to(Path(np.__file__).parent.with_name(name))
+    text = f'#!/bin/sh\nPYTHONPATH="{site}" exec "{sys.executable}" -S "$@"\n'
+    python.write_text(text, encoding="utf-8")
+    python.chmod(0o755)
+    command, *options = arguments
+    ended = run(command, MIXED_KERAS, "--to", "mixed_bfloat16", *options, "--python", "./python")
+    assert (ended.code, ended.err.count("\n")) == (3, 1)
+    assert re.findall(r"policytool\[(\w+)\]", ended.err) == ["check", "jax", "torch"]
+    assert not Path("out.keras").exists()
+
+
+@pytest.mark.parametrize("module", [check_command, tune_command, migrate_command])
+def test_commands_run_on_the_chosen_backend(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both interpreters of ``migrate`` get the backend, as the only one of ``check``."""
+    backends: list[str] = []
+
+    def noted(interpreter: Interpreter, *reports: Callable[[str], None]) -> Worker:
+        backends.append(interpreter.backend)
+        return Worker(replace(interpreter, python="nowhere"), *reports)
+
+    monkeypatch.setattr(module, "Worker", noted)
+    command = module.__name__.rpartition(".")[2].removesuffix("_command")
+    run(
+        command,
+        MIXED_H5,
+        "--to",
+        "mixed_bfloat16",
+        *(["--preview"] if command != "check" else []),
+        "--backend=torch",
+    )
+    assert set(backends) == {"torch"}

@@ -55,10 +55,12 @@ def refused(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("form", [reporter.name for reporter in REPORTERS])
-def test_report_file_equals_stdout_on_a_pipe(form: str) -> None:
+def test_report_file_equals_stdout_on_a_pipe(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file has 120 columns and no colour, regardless of stdout."""
-    ended = run("inspect", "--color", "always", "--variables", "--format", f"{form}=report", "a.h5")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    ended = run("inspect", "--variables", "--format", f"{form}=report", "a.h5")
     assert (ended.code, ended.err) == (0, "")
+    monkeypatch.delenv("FORCE_COLOR")
     assert (
         Path("report").read_bytes().decode()
         == run("inspect", "--variables", "--format", form, "a.h5").out
@@ -582,7 +584,7 @@ def test_a_signal_waits_for_the_end_of_a_printed_report(
     before = signal.signal(signal.SIGINT, interrupts.interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
-            options.print_report((reporter,), "json", None, View(), "never")
+            options.print_report((reporter,), "json", None, View())
     finally:
         interrupts.resume()
         signal.signal(signal.SIGINT, before)

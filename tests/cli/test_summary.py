@@ -93,7 +93,7 @@ def test_a_part_of_the_layers_cannot_be_summarized(arguments: tuple[str, ...], n
 
 def test_a_format_that_a_summary_lacks_is_a_usage_error() -> None:
     """Nothing is read for it."""
-    terminal = InspectCommandLine(format=("jsonl",), jobs=1, color="never", verbose=False)
+    terminal = InspectCommandLine(format=("jsonl",), jobs=1, verbose=False)
     fleet: Fleet[Input] = Fleet(command="inspect", terminal=terminal, every=[])
     with pytest.raises(UsageError, match="--summary has no format jsonl; use one of table, "):
         inspect_command.print_summary(fleet, terminal)

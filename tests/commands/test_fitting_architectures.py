@@ -36,7 +36,7 @@ def test_printed_command_joins_both(model: Path, tmp_path: Path) -> None:
     """The command that `inspect` prints writes the model, and its plan names both files."""
     architecture, weights = separate(model, tmp_path)
     shutil.copy(FIXTURES / "tf2.15" / "policies.json", tmp_path / "other.json")
-    ended = run("inspect", weights, "--color", "never")
+    ended = run("inspect", weights)
     found = re.search(r"fits (\S+):\s+policytool ((?:[^\\\n]|\\\n)*)", ended.out)
     assert found is not None, ended.out
     assert found[1] == architecture.name

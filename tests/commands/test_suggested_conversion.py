@@ -69,7 +69,7 @@ def test_both_print_the_same_line(name: str) -> None:
     lines = [
         re.findall(r"fix(?: for Keras 3)?(?: \(([^)]*)\))?:\s+(policytool migrate [^\n]*)", text)
         for text in (
-            run("inspect", FIXTURES / name, "--color", "never").out,
+            run("inspect", FIXTURES / name).out,
             run("audit", FIXTURES / name, "--target", "keras3").out,
         )
     ]

@@ -1,6 +1,6 @@
 """
-``check`` without TensorFlow: the errors are those of plain Keras on the same backend, and findings
-name the layer.
+``check``, ``tune`` and ``migrate --verify`` without TensorFlow: the errors are those of plain Keras
+on the same backend, and findings name the layer.
 
 The environments are those in ``POLICYTOOL_JAX`` and ``POLICYTOOL_TORCH``. A backend without one is
 skipped.
@@ -15,8 +15,10 @@ import re
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pytest
 
+import policytool
 from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
@@ -24,6 +26,7 @@ from policytool.migration.planning.options import Options
 from policytool.numerics.check_results.verdicts import Answer
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
+from policytool.releases.releases import BACKENDS
 from policytool.support.errors import PolicytoolError
 from tests.architectures import compare as architectures
 from tests.compat.asking import run_script
@@ -176,6 +179,50 @@ def test_answers_on_planted_failures_are_those_of_plain_keras(backend: str, tmp_
             result = backends.compare(pair, worker)
             assert (result["harmful"], result["answer"]) not in backends.WRONG, result
             assert result["origin"] is not False, result
+
+
+def test_tuned_models_predict_as_before_in_plain_keras(
+    backend: str, folder: Path, tmp_path: Path
+) -> None:
+    """The layer that overflows stays in float32. Without TensorFlow, nothing else is needed."""
+    source, output = folder / "overflow.keras", tmp_path / "tuned.keras"
+    result = policytool.tune(
+        source,
+        to="mixed_float16",
+        inputs=folder / "overflow.npy",
+        output=output,
+        python=PYTHONS[backend],
+        backend=backend,  # type: ignore[arg-type]  # any name
+    )
+    assert any(path.endswith("/large") for path in result.kept)
+    assert len(result.kept) < len(result.layers)
+    np.savez(tmp_path / "inputs.npz", x=np.load(folder / "overflow.npy"))
+    sides = {"reference": str(source), "candidate": str(output)}
+    (tmp_path / "jobs.json").write_text(json.dumps(sides), encoding="utf-8")
+    program = (str(PYTHONS[backend]), "-m", "tests.trained.predictions", "keras", tmp_path)
+    run_script(*program, environment={"KERAS_BACKEND": backend})
+    before, after = (np.load(tmp_path / f"{side}.npz")["out"] for side in sides)
+    assert np.linalg.norm(after - before) < 0.01 * np.linalg.norm(before)
+
+
+@pytest.mark.parametrize("target", ["mixed_bfloat16", "keras3.3"])
+def test_migrate_verifies_predictions(
+    backend: str, folder: Path, tmp_path: Path, target: str
+) -> None:
+    """A policy changes them as plain Keras does, and another release of Keras 3 does not."""
+    option = "to" if target in POLICIES else "target"
+    options: dict[str, Any] = {option: target, "backend": backend, "verify": True}
+    output = tmp_path / "migrated.keras"
+    result = policytool.migrate(
+        folder / "dense.keras", output=output, python=PYTHONS[backend], **options
+    )
+    assert result.is_verified
+    assert output.exists()
+    (report,) = result.to_dict()["plans"]
+    (release,) = report["verified"]["releases"]
+    assert re.fullmatch(rf"Keras [\d.]+ on {BACKENDS[backend]}", release)
+    (call,) = report["verification"]["calls"]
+    assert [compared["equal"] for compared in call["outputs"]] == [option == "target"]
 
 
 def test_gradients_are_those_of_plain_keras(backend: str) -> None:

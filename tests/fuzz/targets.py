@@ -620,7 +620,6 @@ def _found_setting(rng: Random, _data: bytes) -> bytes:
 _SETTINGS: Final = [
     *(
         'format = "json"',
-        'color = "never"',
         "verbose = true",
         "jobs = 1",
         'layer = "mlp/.*"',

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _SCHEMAS: Final = ROOT / "policytool/reports/schemas"
-_OTHER_VARIABLES: Final = ("COLUMNS", "NO_COLOR", "POLICYTOOL_COPY", "TERM")
+_OTHER_VARIABLES: Final = ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "POLICYTOOL_COPY", "TERM")
 """Variables that no option has."""
 
 

@@ -201,12 +201,16 @@ def test_missing_backend_error_names_the_extras(
 
 
 def test_keras_2_needs_tensorflow(script: Path) -> None:
-    """The error does not start a child; without a choice, TensorFlow runs Keras 2 models."""
+    """
+    The error does not start a child. Of a conversion, the side in Keras 2 runs on TensorFlow, and
+    the other on the chosen backend.
+    """
     job = {"do": "answer", "reference": {"family": "keras2"}, "candidate": {"family": "keras3"}}
     with Worker(Interpreter(script=script, backend="jax")) as worker:
         with pytest.raises(WorkerError, match="only Keras 3 models run on JAX"):
             worker.run(job)
         assert worker.run({"do": "answer", "family": "keras3"})
+        assert worker.run({"do": "answer", "family": "keras2"}, side="source")
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,19 @@ def test_no_format_changes_the_exit_code(
 
 
 @THOROUGH
-def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
+def test_several_reports_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each is what stdout would carry, laid out for a pipe and without colour."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
     files = {name: tmp_path / f"out.{name}" for name in NAMES}
     ended = run(
         "audit",
         FIXED_SCALE_H5,
         "gone.h5",
         *(word for name, file in files.items() for word in ("--format", f"{name}={file}")),
-        "--color",
-        "always",
     )
+    monkeypatch.delenv("FORCE_COLOR")
     assert ended.code == 3
     assert "\x1b[" in ended.out
     for name, file in files.items():

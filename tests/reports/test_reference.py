@@ -121,9 +121,11 @@ def test_all_rules_are_listed_with_their_summary(
             assert topics.plain(rule.summary) in result
 
 
-def test_colour_and_ascii() -> None:
+def test_colour_and_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
     """Colours only where they are wanted."""
-    plain, coloured = run("explain", "rules"), run("explain", "rules", "--color", "always")
+    plain = run("explain", "rules")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = run("explain", "rules")
     assert "\x1b[" not in plain.out
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured.out) == plain.out != coloured.out
 

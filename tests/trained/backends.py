@@ -9,7 +9,7 @@ and the candidate that ``migrate`` writes, and predicts. ``tests.trained.truth``
 candidate of a trained model is harmful. Another candidate is harmful if it returns new NaN or
 infinity, if more than 1 % of the rows change their largest value, or if the error of numbers is
 more than 1 % of the spread of their channel. What was done is kept in the directory, and all
-backends share its models. ``--record`` writes the counts to ``backends.json``.
+backends share its models. ``--record`` adds the answers to ``backends.json``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ import numpy as np
 
 import policytool
 from policytool.commands import check as checks
+from policytool.commands import check_run
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 RECORD: Final = Path(__file__).with_name("backends.json")
 LIMIT: Final = 0.01
 STREAMS: Final = ("one", "some", "all", "offset", "plain")
+TRUTHS: Final = ("harmful", "harmless")
 WRONG: Final = {(True, "safe"), (False, "not-safe")}
 ROWS: Final = 1000
 """The first rows of a trained model, which the check sees."""
@@ -68,6 +69,9 @@ class Pair:
 
     task: Path | None = None
     """The directory of a trained model, with all rows and their labels."""
+
+    models: str = "planted"
+    """The kind of the model: ``planted``, ``streams`` or ``trained``."""
 
     @property
     def place(self) -> Path:
@@ -132,6 +136,7 @@ def streams(directory: Path, python: str, backend: str) -> Iterator[Pair]:
                 model=place / f"{name}.keras",
                 inputs=place / "inputs.npz",
                 to=policy,
+                models="streams",
             )
 
 
@@ -154,6 +159,7 @@ def trained(directory: Path, models: Path, backend: str) -> Iterator[Pair]:
                 inputs=model.with_suffix(".npz"),
                 to=policy,
                 task=task,
+                models="trained",
             )
 
 
@@ -214,7 +220,10 @@ def _differs(before: Any, after: Any, activation: str | None) -> bool:
 
 
 def compare(pair: Pair, worker: Worker, device: str = "auto") -> dict[str, Any]:
-    """Return the truth about a pair, and the answer of check."""
+    """
+    Return the truth about a pair, and the answer of check. Only for planted failures does check
+    also look for the origin, which runs models many times.
+    """
     (model,) = discovery.inputs([str(pair.model)])
     tools = TensorFlowTools(
         worker=worker,
@@ -222,10 +231,15 @@ def compare(pair: Pair, worker: Worker, device: str = "auto") -> dict[str, Any]:
         custom_objects=(pair.module,) if pair.module else (),
         path=(str(pair.model.parent),),
     )
+    is_planted = pair.models == "planted"
     options = CheckOptions(
-        candidate=Options(to=pair.to), inputs=pair.inputs, isolated=True, device=device
+        candidate=Options(to=pair.to), inputs=pair.inputs, isolated=is_planted, device=device
     )
-    result = checks.check(model, None, options, tools)
+    if is_planted:
+        result = checks.check(model, None, options, tools)
+    else:
+        with tools.hand_over() as copies:
+            result = check_run.measure(model, None, options, tools, copies).check
     origin = result.runs[0].origin
     path = origin.path if origin is not None else None
     return {
@@ -238,36 +252,21 @@ def compare(pair: Pair, worker: Worker, device: str = "auto") -> dict[str, Any]:
     }
 
 
-def record(
-    backend: str, seeds: Sequence[int], results: Sequence[Mapping[str, Any]], lacking: Sequence[str]
-) -> None:
-    """Write the counts of a backend."""
-    trained_results = [one for one in results if one["trained"]]
-    planted_results = [one for one in results if not one["trained"]]
-    named = [one for one in results if one["planted"]]
-    known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
-    known[backend] = {
-        "versions": results[0]["versions"],
-        "seeds": list(seeds),
-        "planted": _counts(planted_results),
-        "origins": [sum(bool(one["origin"]) for one in named), len(named)],
-        "trained": _counts(trained_results),
-        "not-run": list(lacking),
-    }
+def record(backend: str, result: Mapping[str, Any]) -> None:
+    """Add an answer of a backend to those with the same versions."""
+    known = json.loads(RECORD.read_text(encoding="utf-8"))
+    entry = known.setdefault(backend, {})
+    if entry.get("versions") != result["versions"]:
+        entry.clear()
+    entry["versions"] = result["versions"]
+    name, truths = result["name"], entry.setdefault(result["models"], {})
+    for word in TRUTHS:
+        truths.setdefault(word, {}).pop(name, None)
+    truths[TRUTHS[not result["harmful"]]][name] = result["answer"]
+    if result["planted"]:
+        entry.setdefault("origins", {})[name] = bool(result["origin"])
     text = json.dumps(known, indent=1, sort_keys=True)
     RECORD.write_text(text + "\n", encoding="utf-8")
-
-
-def _counts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the number of answers for harmful and harmless pairs, and the wrong ones."""
-    counts = Counter((one["harmful"], one["answer"]) for one in results)
-    return {
-        **{
-            word: {answer: counts[harm, answer] for answer in ("safe", "undecided", "not-safe")}
-            for word, harm in (("harmful", True), ("harmless", False))
-        },
-        "wrong": [one["name"] for one in results if (one["harmful"], one["answer"]) in WRONG],
-    }
 
 
 def main() -> None:
@@ -289,27 +288,25 @@ def main() -> None:
     if given.trained is not None:
         pairs += trained(directory, given.trained, given.backend)
     predict(pairs, given.python, given.backend)
-    results, lacking = [], []
     interpreter = Interpreter(python=given.python, timeout=600, backend=given.backend)
     with Worker(interpreter) as worker:
         for pair in pairs:
             path = pair.place / "answer.json"
             if not path.with_name("candidate.npz").exists():
-                lacking.append(pair.name)
+                print(f"{pair.name} does not run", flush=True)
                 continue
             if not path.exists():
                 path.write_text(json.dumps(compare(pair, worker)), encoding="utf-8")
             one = json.loads(path.read_text(encoding="utf-8"))
             one["harmful"] = is_harmful(pair)  # also if the rule has changed
-            one["trained"] = pair.task is not None
+            one["models"] = pair.models
             wrong = "WRONG " if (one["harmful"], one["answer"]) in WRONG else ""
-            truth = "harmful" if one["harmful"] else "harmless"
+            truth = TRUTHS[not one["harmful"]]
             print(
                 f"{wrong}{pair.name}: {one['answer']}; {truth}; origin {one['origin']}", flush=True
             )
-            results.append(one)
-    if given.record:
-        record(given.backend, given.seed, results, lacking)
+            if given.record:
+                record(given.backend, one)
 
 
 if __name__ == "__main__":

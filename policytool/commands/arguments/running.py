@@ -69,15 +69,6 @@ class CheckArguments(PolicyArguments, RunArguments, TensorFlowArguments, LimitAr
             is_automatic=True,
         ),
     ] = "auto"
-    backend: Annotated[
-        Literal["auto", "tensorflow", "jax", "torch"],
-        Option(
-            "Backend of Keras 3. By default, that of KERAS_BACKEND or keras.json if it is "
-            "installed, or else the first installed one.",
-            Group.TENSORFLOW,
-            is_automatic=True,
-        ),
-    ] = "auto"
     max_change: Annotated[
         float,
         Option(

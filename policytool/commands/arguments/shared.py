@@ -100,7 +100,7 @@ class RunArguments(Arguments):
 
 
 class ProcessArguments(Arguments):
-    """The options for code that the child process with TensorFlow may run."""
+    """The options for the child process that runs models, and for the code that it may run."""
 
     custom_objects: Annotated[
         Iterable[str] | None,
@@ -118,6 +118,15 @@ class ProcessArguments(Arguments):
             essential=True,
         ),
     ] = False
+    backend: Annotated[
+        Literal["auto", "tensorflow", "jax", "torch"],
+        Option(
+            "Backend of Keras 3. By default, that of KERAS_BACKEND or keras.json if it is "
+            "installed, or else the first installed one.",
+            Group.TENSORFLOW,
+            is_automatic=True,
+        ),
+    ] = "auto"
 
 
 class TensorFlowArguments(ProcessArguments):

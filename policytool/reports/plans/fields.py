@@ -18,7 +18,7 @@ from policytool.formats.discovery import display_path
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.numerics.workers import gibibytes_text
-from policytool.releases.releases import library_and_version
+from policytool.releases.releases import BACKENDS, library_and_version
 from policytool.reports.fields import (
     AMOUNT,
     ANY,
@@ -121,8 +121,10 @@ def _releases(comparison: PredictionComparison) -> list[str]:
 
 
 def _release(versions: Mapping[str, str]) -> str:
+    """Return the release that ran, with its backend if that is not TensorFlow."""
     library, version = library_and_version(versions)
-    return f"{_LIBRARIES[library]} {version}"
+    others = [f" on {BACKENDS[key]}" for key in BACKENDS.keys() & versions if key != "tensorflow"]
+    return f"{_LIBRARIES[library]} {version}{''.join(others)}"
 
 
 _DTYPE: Final = choice(
