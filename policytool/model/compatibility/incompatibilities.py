@@ -887,11 +887,11 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3 reads the graph of nested models incorrectly",
         lambda evidence: evidence.traits.missed_calls and not evidence.is_keras3,
     ),
-    # Keras 3.3, 3.6 and 3.10 load it
+    # In Keras 3.3 and 3.5 to 3.10, `functional_from_config` unpacks lists of one tensor
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
-        "keras3.0, keras3.11 on",
+        "keras3.0, keras3.4, keras3.11 on",
         _LISTED_OUTPUT,
         lambda evidence: evidence.traits.fails_on_list and evidence.lists_outputs,
     ),

@@ -28,7 +28,16 @@ from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import mode_lifecycle
-from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, release_name
+from policytool.releases.releases import (
+    KERAS3,
+    LOADERS,
+    family_of,
+    is_since,
+    measured_neighbors,
+    position,
+    release_name,
+)
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,8 +62,8 @@ NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 
 def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     """
-    Return the verdict of each release on a document, in the order of :data:`LOADERS`; empty for
-    formats in :data:`NOT_LOADED`.
+    Return the verdicts on a document of :data:`LOADERS`, and of releases between them that fail for
+    a cause of their own, in the order of the releases; empty for formats in :data:`NOT_LOADED`.
     """
     document, origins, placed = stored.document, stored.origins, stored.placed
     traits = stored.traits
@@ -81,9 +90,22 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
         _with_variables(_verdict(loader, evidence, matching_rows, built_in, open_questions), stored)
         for loader in LOADERS
     ]
-    if compiled is None:
-        return tuple(loader_verdicts)
-    return tuple(_with_training(verdict, compiled) for verdict in loader_verdicts)
+    if compiled is not None:
+        loader_verdicts = [_with_training(verdict, compiled) for verdict in loader_verdicts]
+    loader_verdicts += _unlike_neighbors(matching_rows)
+    return tuple(sorted(loader_verdicts, key=lambda verdict: position(verdict.loader)))
+
+
+def _unlike_neighbors(matching_rows: Sequence[Incompatibility]) -> Iterator[Verdict]:
+    """Yield the verdicts of unmeasured releases that a row names without a measured neighbor."""
+    causes = group_pairs(
+        (loader, Cause(kind=row.kind, reason=row.reason))
+        for row in matching_rows
+        for loader in row.releases.difference(LOADERS)
+        if row.releases.isdisjoint(measured_neighbors(loader))
+    )
+    for loader, found in causes.items():
+        yield Verdict(loader=loader, reason=found[0].reason, causes=tuple(found))
 
 
 def _verdict(
