@@ -20,9 +20,11 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.calls import CONSTANT, layer_name
+from policytool.model.calls import CONSTANT, layer_name, model_calls
+from policytool.model.flow import CallGraph
 from policytool.releases import keras_objects
 from policytool.releases.behaviour import mask_rule
+from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.support.errors import short
 
@@ -210,6 +212,33 @@ def _dtype(entry: Mapping[str, Json]) -> str | None:
     """Return the dtype in which a layer computes; None if it is not stored."""
     name = keras_objects.policy_name(keras_objects.arguments_of(entry).get("dtype"))
     return name.removeprefix("mixed_") if name is not None else None
+
+
+def orders_of_layers(config: Mapping[str, Json]) -> tuple[list[str], list[str]]:
+    """
+    Return the layers of a functional Keras 2 model in the order of the loaded model, and in that of
+    Keras 3.6, which has a call more between layers of different float dtypes.
+
+    Masks, which also add calls, are not taken into account.
+    """
+    model = model_calls(config, keras3=False)
+    dtypes = {layer.name: _dtype(layer.entry) for layer in model.layers}
+    graph = CallGraph({layer.name: layer.calls for layer in model.layers}, model.outputs)
+    finished, first_visits = graph.walk()
+
+    def order(*, has_casts: bool) -> list[str]:
+        depths: dict[Node, int] = {}
+        layers: dict[str, int] = {}
+        for node in reversed(finished):
+            depth = max(depths.get(node, 0), layers.get(node[0], 0))
+            layers[node[0]] = depth
+            for parent in graph.parents(node):
+                pair = dtypes[parent[0]], dtypes[node[0]]
+                casts = has_casts and pair[0] != pair[1] and all(map(is_float, pair))
+                depths[parent] = max(depths.get(parent, 0), depth + 1 + casts)
+        return sorted(layers, key=lambda name: (-layers[name], first_visits[name]))
+
+    return order(has_casts=False), order(has_casts=True)
 
 
 def creates_mask(entry: Mapping[str, Json]) -> bool:

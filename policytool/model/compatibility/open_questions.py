@@ -248,21 +248,28 @@ def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
 
 def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
-    Yield a doubt about Keras 2 models with several inputs: Keras 3.6 reads the variables in the
-    order of its own layers, which may differ from the order in Keras 2.
+    Yield a doubt about Keras 2 models with several inputs, if casts between their layers change the
+    order in which Keras 3.6 reads the variables of the layers.
     """
     inputs = [site for site in sites if site.parent == 0 and site.class_name == INPUT_CLASS]
     keras3 = any(family_of(release) == KERAS3 for release in evidence.releases)
     if evidence.document.format == "h5" and len(inputs) > 1 and not keras3:
-        reason = "Keras 3.6 may order the layers of a model with several inputs differently"
-        yield Doubt(
-            cause=Cause(
-                kind=Obstacle.STORAGE,
-                reason=reason,
-                layers=tuple(path_of(site.names) for site in inputs),
-            ),
-            loaders=releases_in("keras3.6"),
-        )
+        layers = _reordered(evidence.document)
+        if layers:
+            reason = "Keras 3.6 reads the variables of layers of several dtypes in another order"
+            cause = Cause(kind=Obstacle.STORAGE, reason=reason, layers=layers)
+            yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
+
+
+def _reordered(document: Document) -> tuple[str, ...]:
+    """Return the layers with variables that casts move in the order of the layers."""
+    with_variables = {part for tensor in document.tensors or () for part in tensor.path}
+    config = keras_objects.arguments_of(document.config)
+    plain, with_casts = (
+        [name for name in order if name in with_variables]
+        for order in inbound_nodes.orders_of_layers(config)
+    )
+    return tuple(name for name, other in zip(plain, with_casts, strict=True) if name != other)
 
 
 def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:
