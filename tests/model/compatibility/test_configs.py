@@ -1005,12 +1005,23 @@ def test_kernel_must_have_the_channels_of_its_input(
 
 
 @pytest.mark.parametrize(
-    ("name", "is_known"), [("tf2.9/preprocessing.h5", False), ("tf2.5/input_dtypes.h5", True)]
+    ("name", "fails"), [("tf2.9/preprocessing.h5", True), ("tf2.5/input_dtypes.h5", False)]
 )
-def test_casts_between_layers_change_the_order_of_variables(name: str, *, is_known: bool) -> None:
+def test_casts_between_layers_change_the_order_of_variables(name: str, *, fails: bool) -> None:
     """Keras 3.6 fails on the first file, once migrated ("Weight count mismatch")."""
-    doubts = policytool.inspect(FIXTURES / name).releases["keras3.6"].doubts
-    assert any("in another order" in doubt.reason for doubt in doubts) is not is_known
+    verdict = policytool.inspect(FIXTURES / name).releases["keras3.6"]
+    assert any("in another order" in cause.reason for cause in verdict.causes) is fails
+
+
+def test_lookup_tables_of_tf_2_5_and_older_have_another_path() -> None:
+    """TF 2.9 to 2.15 and tf_keras 2.21 fail on tables of TF 2.3 and load each other's."""
+    old, new = (
+        policytool.inspect(FIXTURES / release / "string_lookup").releases
+        for release in ("tf2.3", "tf2.15")
+    )
+    assert old["tf2.3"].loads
+    assert old["tf2.15"].outcome is Outcome.INCOMPATIBLE
+    assert new["tf2.12"].loads
 
 
 def test_keras_3_0_requires_the_name_of_a_dtype_for_hashing(tmp_path: Path) -> None:
