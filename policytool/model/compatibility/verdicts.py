@@ -23,7 +23,7 @@ from policytool.model.compatibility import (
     training_verdicts,
 )
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
-from policytool.model.model import Cause, Obstacle, Verdict
+from policytool.model.model import Cause, Obstacle, Verdict, verdict_of
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
 from policytool.releases.layer_classes import layer_facts
@@ -36,6 +36,7 @@ from policytool.releases.releases import (
     measured_neighbors,
     position,
     release_name,
+    releases_in,
 )
 from policytool.support.grouping import group_pairs
 
@@ -92,8 +93,12 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     ]
     if compiled is not None:
         loader_verdicts = [_with_training(verdict, compiled) for verdict in loader_verdicts]
-    loader_verdicts += _unlike_neighbors(matching_rows)
-    return tuple(sorted(loader_verdicts, key=lambda verdict: position(verdict.loader)))
+    others = (
+        *_with_other_operations(evidence, loader_verdicts),
+        *_unlike_neighbors(matching_rows),
+    )
+    by_loader = {verdict.loader: verdict for verdict in (*loader_verdicts, *others)}
+    return tuple(by_loader[name] for name in sorted(by_loader, key=position))
 
 
 def _unlike_neighbors(matching_rows: Sequence[Incompatibility]) -> Iterator[Verdict]:
@@ -106,6 +111,28 @@ def _unlike_neighbors(matching_rows: Sequence[Incompatibility]) -> Iterator[Verd
     )
     for loader, found in causes.items():
         yield Verdict(loader=loader, reason=found[0].reason, causes=tuple(found))
+
+
+def _with_other_operations(
+    evidence: Evidence, loader_verdicts: Sequence[Verdict]
+) -> Iterator[Verdict]:
+    """
+    Yield the verdicts of releases in which operations, which are measured in all releases of Keras
+    3, do not have the arguments that they have in both measured neighbors.
+    """
+    if not evidence.traits.operation_uses:
+        return
+    releases = releases_in("keras3.0 on")
+    objections = {name: frozenset(_operation_objections(name, evidence)) for name in releases}
+    for loader in releases.difference(LOADERS):
+        before, after = (verdict_of(loader_verdicts, name) for name in measured_neighbors(loader))
+        if before is None or after is None or before.reason != after.reason:
+            continue
+        own, theirs = objections[loader], objections[before.loader]
+        if own != theirs and theirs == objections[after.loader]:
+            causes = (*(cause for cause in before.causes if cause not in theirs), *own)
+            reason = causes[0].reason if causes else None
+            yield replace(before, loader=loader, reason=reason, causes=causes, training=None)
 
 
 def _verdict(

@@ -1013,6 +1013,27 @@ def test_casts_between_layers_change_the_order_of_variables(name: str, *, fails:
     assert any("in another order" in cause.reason for cause in verdict.causes) is fails
 
 
+def test_operation_with_arguments_of_unmeasured_releases(tmp_path: Path) -> None:
+    """Keras 3.8 loads a file of its own; 3.6 has no such argument, and 3.11 moved it."""
+    entry = _called(
+        {
+            "class_name": "DotProductAttention",
+            "config": {"name": "d"},
+            "module": "keras.src.ops.nn",
+        },
+        ["x", 0, 0],
+    )
+    shape = {"shape": [None, 2, 4, 3], "dtype": "float32", "keras_history": ["x", 0, 0]}
+    tensor = {"class_name": "__keras_tensor__", "config": shape}
+    calls = [{"args": [tensor] * 3, "kwargs": {"flash_attention": None}}]
+    entry |= {"config": {"is_causal": False}, "inbound_nodes": calls}
+    model = _functional("m", _input("x", 2, 4, 3), entry, outputs=[[entry["name"], 0, 0]])
+    reasons = _json_reasons(model, tmp_path / "model.json")
+    found = {name for name, reason in reasons.items() if "`flash_attention`" in reason}
+    assert found == {"keras3.6", "keras3.15"}
+    assert reasons["keras3.8"] == "None"
+
+
 def test_lookup_tables_of_tf_2_5_and_older_have_another_path() -> None:
     """TF 2.9 to 2.15 and tf_keras 2.21 fail on tables of TF 2.3 and load each other's."""
     old, new = (
