@@ -545,6 +545,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and not _has_child(evidence, "lookup_table")
         ),
     ),
+    # Functional models of tf_keras 2.21 without a Sequential load: `RevivedInputLayer`
+    _row(
+        Obstacle.KEY,
+        "savedmodel",
+        "tf2.9 to tf2.15",
+        "the InputLayer of a Sequential model has an argument `optional`, which needs tf_keras",
+        lambda evidence: (
+            evidence.has_key("InputLayer", "optional")
+            and "Sequential" in {evidence.traits.root_class, *evidence.traits.class_names}
+        ),
+    ),
     _row(
         Obstacle.MODEL,
         "savedmodel",
@@ -799,6 +810,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.6",
         "Keras 3.6 reads the variables of layers of several dtypes in another order",
         lambda evidence: evidence.moves_other_shapes,
+    ),
+    # A file of TF 2.3, which TF 2.4 and 2.5 load, and TF 2.9, 2.15 and tf_keras 2.21 do not
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.9 on",
+        "DenseFeatures under a mixed policy joins an embedding in 16 bits with columns in float32",
+        lambda evidence: (
+            any(
+                name == "DenseFeatures" and policy.startswith("mixed_")
+                for name, policy in evidence.traits.layer_policies
+            )
+            and _class("EmbeddingColumn")(evidence)
+            and _class("NumericColumn", "BucketizedColumn", "IndicatorColumn")(evidence)
+        ),
     ),
     # Measured in Keras 3.0, 3.3, 3.6, 3.8 and 3.15
     _row(

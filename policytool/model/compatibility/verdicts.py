@@ -24,7 +24,7 @@ from policytool.model.compatibility import (
 )
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
 from policytool.model.model import Cause, Obstacle, Verdict, verdict_of
-from policytool.model.tree import MODEL_CLASSES
+from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import mode_lifecycle
@@ -157,12 +157,12 @@ def _verdict(
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
     if evidence.document.format == "savedmodel":
-        # a release may restore layers that it cannot build from their traces, but it always builds
-        # models itself
+        # a release may restore layers that it cannot build from their traces, and inputs from the
+        # arguments that it knows, but it always builds models itself
         unanswered += [
             replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
             for cause in objections
-            if cause.class_name not in MODEL_CLASSES
+            if cause.class_name not in (*MODEL_CLASSES, INPUT_CLASS)
         ]
     else:
         causes += (

@@ -19,7 +19,16 @@ from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
+from tests.helpers.small_models import (
+    Config,
+    dense,
+    h5_model,
+    keras_members,
+    keras_object,
+    keras_zip,
+    saved_model,
+    sequential,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -1032,6 +1041,37 @@ def test_operation_with_arguments_of_unmeasured_releases(tmp_path: Path) -> None
     found = {name for name, reason in reasons.items() if "`flash_attention`" in reason}
     assert found == {"keras3.6", "keras3.15"}
     assert reasons["keras3.8"] == "None"
+
+
+@pytest.mark.parametrize(("class_name", "fails"), [("Sequential", True), ("Functional", False)])
+def test_optional_input_of_a_sequential_saved_model(
+    tmp_path: Path, class_name: str, *, fails: bool
+) -> None:
+    """TF 2.12 and 2.15 fail on three such SavedModels of tf_keras, and load a functional one."""
+    entry = {"class_name": "InputLayer", "config": {**FLOATS["config"], "optional": False}}
+    config = {"name": "m", "layers": [{**entry, "name": "a", "inbound_nodes": []}]}
+    root = keras_object("m", class_name, config=config, keras_version="2.21.0")
+    path = saved_model(tmp_path / "model", [root], separate=True)
+    causes = policytool.inspect(path).releases["tf2.15"].causes
+    assert any("`optional`" in cause.reason for cause in causes) is fails
+
+
+@pytest.mark.parametrize(
+    ("policy", "fails"), [("mixed_float16", {"tf2.9", "tf2.12", "tf2.15"}), ("float32", set())]
+)
+def test_columns_of_two_dtypes_under_a_mixed_policy(
+    tmp_path: Path, policy: str, fails: Collection[str]
+) -> None:
+    """TF 2.3 to 2.5 load a file of TF 2.3, on which TF 2.9, 2.15 and tf_keras 2.21 fail."""
+    columns = [
+        {"class_name": name, "config": {"key": "a"}}
+        for name in ("NumericColumn", "EmbeddingColumn")
+    ]
+    config = {"name": "f", "trainable": True, "dtype": policy, "feature_columns": columns}
+    layer = {"class_name": "DenseFeatures", "config": config}
+    found = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")
+    for release in ("tf2.5", "tf2.9", "tf2.12", "tf2.15"):
+        assert ("DenseFeatures under" in str(found[release].causes)) is (release in fails)
 
 
 def test_lookup_tables_of_tf_2_5_and_older_have_another_path() -> None:
