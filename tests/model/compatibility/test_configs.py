@@ -982,6 +982,17 @@ def test_list_of_one_tensor_fails_in_the_measured_classes(
     assert any("Keras 3.0 to 3.15" in text for _, text in lines) is not fails
 
 
+def test_einsum_dense_fails_on_a_list_in_late_releases(tmp_path: Path) -> None:
+    """11 archives of Keras 3.3: Keras 3.0 and 3.6 load them, 3.15 does not."""
+    inner = _functional("inner", _input("a", 2), outputs=[["a", 0, 0]])
+    config = {"name": "b", "equation": "ab,bc->ac", "output_shape": [2]}
+    last = {"class_name": "EinsumDense", "config": config, "module": "keras.layers"}
+    build = {"build_config": {"input_shape": [None, 2]}}
+    model = sequential(_input("x", 2), inner, {**last, **build})
+    reasons = _json_reasons({**model, "module": "keras"}, tmp_path / "model.json")
+    assert {name for name, reason in reasons.items() if "returns a list" in reason} == {"keras3.15"}
+
+
 @pytest.mark.parametrize(
     ("class_name", "fails"),
     [("MaxPooling3D", False), ("Dense", True), ("BatchNormalization", False)],
