@@ -20,9 +20,11 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.calls import CONSTANT, layer_name
+from policytool.model.calls import CONSTANT, layer_name, model_calls
+from policytool.model.flow import CallGraph
 from policytool.releases import keras_objects
 from policytool.releases.behaviour import mask_rule
+from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.support.errors import short
 
@@ -212,6 +214,33 @@ def _dtype(entry: Mapping[str, Json]) -> str | None:
     return name.removeprefix("mixed_") if name is not None else None
 
 
+def orders_of_layers(config: Mapping[str, Json]) -> tuple[list[str], list[str]]:
+    """
+    Return the layers of a functional Keras 2 model in the order of the loaded model, and in that of
+    Keras 3.6, which has a call more between layers of different float dtypes.
+
+    Masks, which also add calls, are not taken into account.
+    """
+    model = model_calls(config, keras3=False)
+    dtypes = {layer.name: _dtype(layer.entry) for layer in model.layers}
+    graph = CallGraph({layer.name: layer.calls for layer in model.layers}, model.outputs)
+    finished, first_visits = graph.walk()
+
+    def order(*, has_casts: bool) -> list[str]:
+        depths: dict[Node, int] = {}
+        layers: dict[str, int] = {}
+        for node in reversed(finished):
+            depth = max(depths.get(node, 0), layers.get(node[0], 0))
+            layers[node[0]] = depth
+            for parent in graph.parents(node):
+                pair = dtypes[parent[0]], dtypes[node[0]]
+                casts = has_casts and pair[0] != pair[1] and all(map(is_float, pair))
+                depths[parent] = max(depths.get(parent, 0), depth + 1 + casts)
+        return sorted(layers, key=lambda name: (-layers[name], first_visits[name]))
+
+    return order(has_casts=False), order(has_casts=True)
+
+
 def creates_mask(entry: Mapping[str, Json]) -> bool:
     """Return whether a layer creates a mask."""
     is_masking = keras_objects.class_of(entry) == "Masking"
@@ -391,7 +420,7 @@ def fails_on_list(model: Mapping[str, Json], *, is_called: bool = False) -> Iter
         return
     _, fails = _chain(layers) if is_chain else _graph(model)
     if fails:
-        yield runs
+        yield runs and fails == "always"
     for layer in layers:
         inner = keras_objects.arguments_of(layer).get("layer")
         for nested in (layer, inner):
@@ -399,9 +428,9 @@ def fails_on_list(model: Mapping[str, Json], *, is_called: bool = False) -> Iter
                 yield from fails_on_list(nested, is_called=runs)
 
 
-def _graph(model: Mapping[str, Json]) -> tuple[str, bool]:
+def _graph(model: Mapping[str, Json]) -> tuple[str, str | None]:
     """
-    Return what a functional model returns (see :func:`_chain`), and whether one of its layers fails
+    Return what a functional model returns (see :func:`_chain`), and when one of its layers fails
     on a tensor of one axis.
     """
     reduced: set[str] = set()
@@ -413,16 +442,16 @@ def _graph(model: Mapping[str, Json]) -> tuple[str, bool]:
         elif inputs.isdisjoint(reduced):
             continue
         elif facts.list_of_one in ("ranked", "shrunk"):
-            return "tensor", True
+            return "tensor", "always"
         else:
-            passes = facts.list_of_one in ("kept", "built")
+            passes = facts.list_of_one in ("kept", "built", "late")
             is_reduced = passes or facts.category is Category.MERGING
         reduced |= {layer_name(layer)} if is_reduced else set()
     outputs = keras_objects.arguments_of(model).get("output_layers")
     if any(name in reduced for name, _ in tensors(outputs)):
-        return "axis", False
+        return "axis", None
     is_flat = isinstance(outputs, list) and outputs and isinstance(outputs[0], str)
-    return "tensor" if is_flat else "list", False
+    return "tensor" if is_flat else "list", None
 
 
 def _starts_with_built_model(model: Mapping[str, Json]) -> bool:
@@ -461,29 +490,33 @@ def _returned(model: Mapping[str, Json]) -> str:
     return (_chain(_layers(model)) if is_chain else _graph(model))[0]
 
 
-def _chain(layers: Sequence[Mapping[str, Json]]) -> tuple[str, bool]:
+def _chain(layers: Sequence[Mapping[str, Json]]) -> tuple[str, str | None]:
     """
     Return what a Sequential returns (``tensor``, ``list``, or ``axis`` for a tensor of one axis),
-    and whether one of its layers fails.
+    and when one of its layers fails: ``always``, or ``late`` if Keras 3.0 loads it from an archive.
     """
     value = "tensor"
+    fails = None
     for layer in layers:
         if _is_model(layer):
             value = _returned(layer)
             continue
         outcome = layer_facts(str(keras_objects.class_of(layer))).list_of_one
         is_last_axis = keras_objects.arguments_of(layer).get("axis", -1) in (-1, [-1], None)
+        if value != "tensor" and outcome == "late" and layer.get("build_config"):
+            value, fails = "tensor", "late"
+            continue
         is_kept = outcome == "kept" or (outcome in ("built", "ranked") and is_last_axis)
         if value == "list" and outcome is not None:
             is_built = outcome == "kept" or bool(layer.get("build_config"))
             if not is_built or not (is_kept or outcome == "shrunk"):
-                return value, True
+                return value, "always"
             value = "list" if is_kept else "axis"
         elif value == "axis" and outcome in ("ranked", "shrunk"):
-            return value, True
+            return value, "always"
         elif outcome not in ("kept", "built"):
             value = "tensor"
-    return value, False
+    return value, fails
 
 
 def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:

@@ -37,7 +37,7 @@ WrappedOp = Literal["function", "class_method", "attribute", "node_def"]
 Outcome = Literal["kept", "fails"]
 """Whether Keras 3 builds a layer, whose output then is of the same form, or fails."""
 
-ListOutcome = Literal["kept", "built", "ranked", "shrunk", "fails"]
+ListOutcome = Literal["kept", "built", "ranked", "shrunk", "late", "fails"]
 """What Keras 3 does with a layer behind a list of one tensor; the schema describes the values."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

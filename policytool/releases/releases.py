@@ -258,6 +258,17 @@ def is_since(name: str, first: str) -> bool:
     return _POSITION[name] >= _POSITION[first]
 
 
+def position(name: str) -> int:
+    """Return the position of a release in :data:`RELEASES`."""
+    return _POSITION[name]
+
+
+def measured_neighbors(name: str) -> tuple[str, ...]:
+    """Return the measured releases directly before and after a release that was not measured."""
+    before = [loader for loader in LOADERS if not is_since(loader, name)]
+    return (*before[-1:], *LOADERS[len(before) : len(before) + 1])
+
+
 @cache
 def releases_in(ranges: str) -> frozenset[str]:
     """

@@ -90,13 +90,14 @@ def loader_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     if not verdicts:
         return []
     verdict_by_loader = [(verdict.loader, verdict) for verdict in verdicts]
+    among = [verdict.loader for verdict in verdicts]
     loading = [verdict.loader for verdict in verdicts if verdict.outcome is Outcome.LOADS]
-    unknown = _by_reason(Outcome.UNKNOWN, verdict_by_loader)
+    unknown = _by_reason(Outcome.UNKNOWN, verdict_by_loader, among)
     none = [] if unknown else [(LOADS, "none of the tested releases")]
     return [
-        *([(LOADS, loader_ranges(loading))] if loading else none),
+        *([(LOADS, loader_ranges(loading, among))] if loading else none),
         *unknown,
-        *_by_reason(Outcome.INCOMPATIBLE, verdict_by_loader),
+        *_by_reason(Outcome.INCOMPATIBLE, verdict_by_loader, among),
         *training_lines(verdicts),
     ]
 
@@ -109,12 +110,12 @@ def training_lines(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
     return [
         (COMPILE, f"compile=True {label} {text}")
         for outcome in (Outcome.INCOMPATIBLE, Outcome.UNKNOWN)
-        for label, text in _by_reason(outcome, training)
+        for label, text in _by_reason(outcome, training, [verdict.loader for verdict in verdicts])
     ]
 
 
 def _by_reason(
-    outcome: Outcome, verdicts: Sequence[tuple[str, Verdict | PartVerdict]]
+    outcome: Outcome, verdicts: Sequence[tuple[str, Verdict | PartVerdict]], among: Sequence[str]
 ) -> list[tuple[str, str]]:
     """Return a line for each reason of an outcome, with the releases that have it."""
     releases = group_pairs(
@@ -123,7 +124,9 @@ def _by_reason(
         if verdict.outcome is outcome
     )
     label = OUTCOMES[outcome]
-    return [(label, f"{loader_ranges(names)}: {reason}") for reason, names in releases.items()]
+    return [
+        (label, f"{loader_ranges(names, among)}: {reason}") for reason, names in releases.items()
+    ]
 
 
 def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str:

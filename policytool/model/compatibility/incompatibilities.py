@@ -14,15 +14,16 @@ from msgspec import Struct
 
 from policytool.formats.document import UNTYPED
 from policytool.formats.saved_model import GRAPH, KERAS
-from policytool.model import optimizer_config
+from policytool.model import inbound_nodes, optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
-from policytool.releases import dtype_support, known_arguments, layer_variables
+from policytool.releases import dtype_support, keras_objects, known_arguments, layer_variables
 from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from policytool.formats.document import Document
     from policytool.model.compatibility.shared_layers import SharedLayer
@@ -94,6 +95,34 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def lists_outputs(self) -> bool:
         """Whether Keras 3 reads the outputs of models in the file as lists."""
         return self.is_keras3 or self.document.format == "h5"
+
+    @property
+    def moved_variables(self) -> tuple[tuple[str, str], ...]:
+        """
+        The layers of a Keras 2 HDF5 file whose variables are stored, each with the layer that reads
+        them in Keras 3.6, whose order of layers depends on casts between them.
+        """
+        policies = {policy.removeprefix("mixed_") for _, policy in self.traits.layer_policies}
+        is_keras2 = all(family_of(release) == KERAS2 for release in self.releases)
+        if self.document.format != "h5" or len(policies) == 1 or not is_keras2:
+            return ()
+        orders = inbound_nodes.orders_of_layers(keras_objects.arguments_of(self.document.config))
+        stored = self._stored_shapes
+        plain, cast = ([name for name in order if name in stored] for order in orders)
+        return tuple(zip(plain, cast, strict=True))
+
+    @property
+    def moves_other_shapes(self) -> bool:
+        """Whether Keras 3.6 reads the variables of a layer into one with other shapes."""
+        stored = self._stored_shapes
+        return any(stored[name] != stored[other] for name, other in self.moved_variables)
+
+    @property
+    def _stored_shapes(self) -> Mapping[str, list[tuple[int, ...] | None]]:
+        """The shapes of the stored variables of each layer of the model."""
+        return group_pairs(
+            (tensor.path[0], tensor.shape) for tensor in self.document.tensors or () if tensor.path
+        )
 
     @property
     def opaque_storage(self) -> bool:
@@ -178,6 +207,12 @@ def _has_no_traces(evidence: Evidence) -> bool:
     return described and not any(
         name == "keras_api" for name, _ in evidence.document.nodes[0].children
     )
+
+
+def _has_child(evidence: Evidence, name: str) -> bool:
+    """Whether an object in a SavedModel has a child of some name."""
+    nodes = evidence.document.nodes.values()
+    return any(name == child for node in nodes for child, _ in node.children)
 
 
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
@@ -498,6 +533,29 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ("MultiHeadAttention has no argument `softmax_robust_masking` before tf_keras 2.21"),
         _key("MultiHeadAttention", "softmax_robust_masking"),
     ),
+    # Files of TF 2.3 and 2.5 in TF 2.9, 2.12, 2.15 and tf_keras 2.21, which load each other's
+    _row(
+        Obstacle.STORAGE,
+        "savedmodel",
+        "tf2.9 on",
+        "TF 2.5 and older store lookup tables under another path",
+        lambda evidence: (
+            any(layer_facts(name).is_lookup for name in evidence.traits.class_names)
+            and _has_child(evidence, "_table")
+            and not _has_child(evidence, "lookup_table")
+        ),
+    ),
+    # Functional models of tf_keras 2.21 without a Sequential load: `RevivedInputLayer`
+    _row(
+        Obstacle.KEY,
+        "savedmodel",
+        "tf2.9 to tf2.15",
+        "the InputLayer of a Sequential model has an argument `optional`, which needs tf_keras",
+        lambda evidence: (
+            evidence.has_key("InputLayer", "optional")
+            and "Sequential" in {evidence.traits.root_class, *evidence.traits.class_names}
+        ),
+    ),
     _row(
         Obstacle.MODEL,
         "savedmodel",
@@ -745,6 +803,29 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "TF 2.9 does not build a convolution with groups under a mixed policy",
         lambda evidence: evidence.traits.mixed_groups,
     ),
+    # 3.6 has an operation in its graph for each cast; 3.3 and 3.15 load it
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.6",
+        "Keras 3.6 reads the variables of layers of several dtypes in another order",
+        lambda evidence: evidence.moves_other_shapes,
+    ),
+    # A file of TF 2.3, which TF 2.4 and 2.5 load, and TF 2.9, 2.15 and tf_keras 2.21 do not
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.9 on",
+        "DenseFeatures under a mixed policy joins an embedding in 16 bits with columns in float32",
+        lambda evidence: (
+            any(
+                name == "DenseFeatures" and policy.startswith("mixed_")
+                for name, policy in evidence.traits.layer_policies
+            )
+            and _class("EmbeddingColumn")(evidence)
+            and _class("NumericColumn", "BucketizedColumn", "IndicatorColumn")(evidence)
+        ),
+    ),
     # Measured in Keras 3.0, 3.3, 3.6, 3.8 and 3.15
     _row(
         Obstacle.GRAPH,
@@ -887,11 +968,11 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3 reads the graph of nested models incorrectly",
         lambda evidence: evidence.traits.missed_calls and not evidence.is_keras3,
     ),
-    # Keras 3.3, 3.6 and 3.10 load it
+    # In Keras 3.3 and 3.5 to 3.10, `functional_from_config` unpacks lists of one tensor
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
-        "keras3.0, keras3.11 on",
+        "keras3.0, keras3.4, keras3.11 on",
         _LISTED_OUTPUT,
         lambda evidence: evidence.traits.fails_on_list and evidence.lists_outputs,
     ),

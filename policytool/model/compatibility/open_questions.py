@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from policytool.model import inbound_nodes
 from policytool.model.compatibility.quantized_kernels import CALIBRATED
 from policytool.model.model import Cause, Obstacle
-from policytool.model.tree import INPUT_CLASS, path_of
+from policytool.model.tree import path_of
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, releases_in
+from policytool.releases.releases import LOADERS, is_since, releases_in
 from policytool.support.errors import short
 from policytool.support.grouping import group_pairs
 
@@ -51,6 +51,7 @@ _CHECKING_BYTECODE: Final = {
 """By file format, the releases whose safe mode rejects the bytecode of a Lambda."""
 
 _BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
+_BEFORE_TABLES: Final = releases_in("tf1.15 to tf2.5")
 _BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
 """The releases of Keras 3 that also drop an axis that is a number."""
 
@@ -80,7 +81,7 @@ def of(
     groups: Sequence[ObjectGroup],
 ) -> tuple[Doubt, ...]:
     """Return the doubts about loading a model."""
-    group_doubts = [doubt for group in groups for doubt in _about(evidence.document, group)]
+    group_doubts = [doubt for group in groups for doubt in _about(evidence, group)]
     return (
         *_code(evidence.traits),
         *_export(evidence.document),
@@ -91,7 +92,7 @@ def of(
         *_op_layers(origins, sites),
         *_shared_layers(evidence),
         *_masked_queries(evidence, sites),
-        *_variable_order(evidence, sites),
+        *_variable_order(evidence),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
         *_uncalled_kernels(evidence),
@@ -246,23 +247,15 @@ def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
         yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
 
 
-def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
-    """
-    Yield a doubt about Keras 2 models with several inputs: Keras 3.6 reads the variables in the
-    order of its own layers, which may differ from the order in Keras 2.
-    """
-    inputs = [site for site in sites if site.parent == 0 and site.class_name == INPUT_CLASS]
-    keras3 = any(family_of(release) == KERAS3 for release in evidence.releases)
-    if evidence.document.format == "h5" and len(inputs) > 1 and not keras3:
-        reason = "Keras 3.6 may order the layers of a model with several inputs differently"
-        yield Doubt(
-            cause=Cause(
-                kind=Obstacle.STORAGE,
-                reason=reason,
-                layers=tuple(path_of(site.names) for site in inputs),
-            ),
-            loaders=releases_in("keras3.6"),
+def _variable_order(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield a doubt about the results of Keras 3.6, if it exchanges variables of equal shapes."""
+    layers = tuple(name for name, other in evidence.moved_variables if name != other)
+    if layers:
+        reason = (
+            "Keras 3.6 exchanges the variables of layers, because it casts tensors between layers"
         )
+        cause = Cause(kind=Obstacle.RESULTS, reason=reason, layers=layers)
+        yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
 
 
 def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:
@@ -386,9 +379,9 @@ def _about_bytecode(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
             yield replace(_class(group, reason), loaders=loaders)
 
 
-def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
+def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
     """Yield the doubts about a group of equal layers."""
-    name = group.class_name
+    document, name = evidence.document, group.class_name
     if group.custom:
         yield _class(group, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
@@ -400,10 +393,9 @@ def _about(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
     elif not known_arguments.is_known(group.kind, name):
         yield _class(group, f"{name} was not tested in any release")
     elif document.format == "savedmodel" and layer_facts(name).is_lookup:
-        yield _class(
-            group,
-            f"other releases use a different name for the lookup table of {name} in checkpoints",
-        )
+        reason = f"TF 2.5 and older do not all store the lookup table of {name} under the same path"
+        writers = evidence.releases if len(evidence.releases) == 1 else frozenset()
+        yield replace(_class(group, reason), loaders=_BEFORE_TABLES - writers)
     else:
         if layer_facts(name).is_lookup:
             yield replace(

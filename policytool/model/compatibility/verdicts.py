@@ -23,12 +23,22 @@ from policytool.model.compatibility import (
     training_verdicts,
 )
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
-from policytool.model.model import Cause, Obstacle, Verdict
-from policytool.model.tree import MODEL_CLASSES
+from policytool.model.model import Cause, Obstacle, Verdict, verdict_of
+from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import mode_lifecycle
-from policytool.releases.releases import KERAS3, LOADERS, family_of, is_since, release_name
+from policytool.releases.releases import (
+    KERAS3,
+    LOADERS,
+    family_of,
+    is_since,
+    measured_neighbors,
+    position,
+    release_name,
+    releases_in,
+)
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,8 +63,8 @@ NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 
 def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
     """
-    Return the verdict of each release on a document, in the order of :data:`LOADERS`; empty for
-    formats in :data:`NOT_LOADED`.
+    Return the verdicts on a document of :data:`LOADERS`, and of releases between them that fail for
+    a cause of their own, in the order of the releases; empty for formats in :data:`NOT_LOADED`.
     """
     document, origins, placed = stored.document, stored.origins, stored.placed
     traits = stored.traits
@@ -81,9 +91,48 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
         _with_variables(_verdict(loader, evidence, matching_rows, built_in, open_questions), stored)
         for loader in LOADERS
     ]
-    if compiled is None:
-        return tuple(loader_verdicts)
-    return tuple(_with_training(verdict, compiled) for verdict in loader_verdicts)
+    if compiled is not None:
+        loader_verdicts = [_with_training(verdict, compiled) for verdict in loader_verdicts]
+    others = (
+        *_with_other_operations(evidence, loader_verdicts),
+        *_unlike_neighbors(matching_rows),
+    )
+    by_loader = {verdict.loader: verdict for verdict in (*loader_verdicts, *others)}
+    return tuple(by_loader[name] for name in sorted(by_loader, key=position))
+
+
+def _unlike_neighbors(matching_rows: Sequence[Incompatibility]) -> Iterator[Verdict]:
+    """Yield the verdicts of unmeasured releases that a row names without a measured neighbor."""
+    causes = group_pairs(
+        (loader, Cause(kind=row.kind, reason=row.reason))
+        for row in matching_rows
+        for loader in row.releases.difference(LOADERS)
+        if row.releases.isdisjoint(measured_neighbors(loader))
+    )
+    for loader, found in causes.items():
+        yield Verdict(loader=loader, reason=found[0].reason, causes=tuple(found))
+
+
+def _with_other_operations(
+    evidence: Evidence, loader_verdicts: Sequence[Verdict]
+) -> Iterator[Verdict]:
+    """
+    Yield the verdicts of releases in which operations, which are measured in all releases of Keras
+    3, do not have the arguments that they have in both measured neighbors.
+    """
+    if not evidence.traits.operation_uses:
+        return
+    releases = releases_in("keras3.0 on")
+    objections = {name: frozenset(_operation_objections(name, evidence)) for name in releases}
+    for loader in releases.difference(LOADERS):
+        before, after = (verdict_of(loader_verdicts, name) for name in measured_neighbors(loader))
+        if before is None or after is None or before.reason != after.reason:
+            continue
+        own, theirs = objections[loader], objections[before.loader]
+        if own != theirs and theirs == objections[after.loader]:
+            causes = (*(cause for cause in before.causes if cause not in theirs), *own)
+            reason = causes[0].reason if causes else None
+            yield replace(before, loader=loader, reason=reason, causes=causes, training=None)
 
 
 def _verdict(
@@ -108,12 +157,12 @@ def _verdict(
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
     if evidence.document.format == "savedmodel":
-        # a release may restore layers that it cannot build from their traces, but it always builds
-        # models itself
+        # a release may restore layers that it cannot build from their traces, and inputs from the
+        # arguments that it knows, but it always builds models itself
         unanswered += [
             replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
             for cause in objections
-            if cause.class_name not in MODEL_CLASSES
+            if cause.class_name not in (*MODEL_CLASSES, INPUT_CLASS)
         ]
     else:
         causes += (

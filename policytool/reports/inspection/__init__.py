@@ -298,8 +298,9 @@ def _verdict(model: Model) -> Verdict:
             parts.append(Sentence(text=defect, tone=Tone.BAD))
         parts = parts or [Sentence(text=totals(model)[0])]
         return Verdict(parts=tuple(parts), subject=model.path)
+    among = [verdict.loader for verdict in model.loaders]
     loading = [verdict.loader for verdict in model.loaders if verdict.loads]
-    lines = [("loads in", loader_ranges(loading), Tone.GOOD)] if loading else []
+    lines = [("loads in", loader_ranges(loading, among), Tone.GOOD)] if loading else []
     newest_loads = current[-1].loads  # then it is no fault of the file that others fail
     is_usable = newest_loads or bool(serving)
     tones = {UNKNOWN: Tone.CAUTION, FAILS: Tone.PLAIN if is_usable else Tone.BAD}

@@ -17,8 +17,18 @@ import pytest
 import policytool
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
+from policytool.reports.words import loader_lines
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
+from tests.helpers.small_models import (
+    Config,
+    dense,
+    h5_model,
+    keras_members,
+    keras_object,
+    keras_zip,
+    saved_model,
+    sequential,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -362,7 +372,7 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
         loader
         for loader, verdict in found.items()
         if any("returns a list" in cause.reason for cause in verdict.causes)
-    } == {"keras3.0", "keras3.15"}
+    } == {"keras3.0", "keras3.4", "keras3.15"}
     found = verdicts_on(
         sequential(FLOATS, {**functional, "class_name": "Model"}), tmp_path / "model.h5"
     )
@@ -956,7 +966,10 @@ def test_sequential_models_that_share_a_layer(
 def test_list_of_one_tensor_fails_in_the_measured_classes(
     tmp_path: Path, class_name: str, *, built: bool, fails: bool
 ) -> None:
-    """22 files of Keras 3.3 and 3.9: Keras 3.0, 3.11 and 3.15 fail, 3.3 and 3.10 load."""
+    """
+    22 files of Keras 3.3 and 3.9: Keras 3.0, 3.11 and 3.15 fail, 3.3 and 3.10 load. Keras 3.4 fails
+    on 60 of 60 files of all releases.
+    """
     inner = _functional("inner", _input("a", 2), outputs=[["a", 0, 0]])
     last = {"class_name": class_name, "config": {"name": "b", "units": 2}}
     build = {"build_config": {"input_shape": [None, 2]}} if built else {}
@@ -964,7 +977,20 @@ def test_list_of_one_tensor_fails_in_the_measured_classes(
     reasons = _json_reasons({**model, "module": "keras"}, tmp_path / "model.json")
     text = "returns a list, as releases before Keras 3.11 write it"
     found = {loader for loader, reason in reasons.items() if text in reason}
-    assert found == ({"keras3.0", "keras3.15"} if fails else set())
+    assert found == ({"keras3.0", "keras3.4", "keras3.15"} if fails else set())
+    lines = loader_lines([*policytool.inspect(tmp_path / "model.json").releases.values()])
+    assert any("Keras 3.0 to 3.15" in text for _, text in lines) is not fails
+
+
+def test_einsum_dense_fails_on_a_list_in_late_releases(tmp_path: Path) -> None:
+    """11 archives of Keras 3.3: Keras 3.0 and 3.6 load them, 3.15 does not."""
+    inner = _functional("inner", _input("a", 2), outputs=[["a", 0, 0]])
+    config = {"name": "b", "equation": "ab,bc->ac", "output_shape": [2]}
+    last = {"class_name": "EinsumDense", "config": config, "module": "keras.layers"}
+    build = {"build_config": {"input_shape": [None, 2]}}
+    model = sequential(_input("x", 2), inner, {**last, **build})
+    reasons = _json_reasons({**model, "module": "keras"}, tmp_path / "model.json")
+    assert {name for name, reason in reasons.items() if "returns a list" in reason} == {"keras3.15"}
 
 
 @pytest.mark.parametrize(
@@ -996,6 +1022,78 @@ def test_kernel_must_have_the_channels_of_its_input(
     reasons = _json_reasons(model, tmp_path / "model.json")
     found = {name for name, reason in reasons.items() if "number of input channels" in reason}
     assert found == ({"keras3.15"} if fails else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "fails"), [("tf2.9/preprocessing.h5", True), ("tf2.5/input_dtypes.h5", False)]
+)
+def test_casts_between_layers_change_the_order_of_variables(name: str, *, fails: bool) -> None:
+    """Keras 3.6 fails on the first file, once migrated ("Weight count mismatch")."""
+    verdict = policytool.inspect(FIXTURES / name).releases["keras3.6"]
+    assert any("in another order" in cause.reason for cause in verdict.causes) is fails
+
+
+def test_operation_with_arguments_of_unmeasured_releases(tmp_path: Path) -> None:
+    """Keras 3.8 loads a file of its own; 3.6 has no such argument, and 3.11 moved it."""
+    entry = _called(
+        {
+            "class_name": "DotProductAttention",
+            "config": {"name": "d"},
+            "module": "keras.src.ops.nn",
+        },
+        ["x", 0, 0],
+    )
+    shape = {"shape": [None, 2, 4, 3], "dtype": "float32", "keras_history": ["x", 0, 0]}
+    tensor = {"class_name": "__keras_tensor__", "config": shape}
+    calls = [{"args": [tensor] * 3, "kwargs": {"flash_attention": None}}]
+    entry |= {"config": {"is_causal": False}, "inbound_nodes": calls}
+    model = _functional("m", _input("x", 2, 4, 3), entry, outputs=[[entry["name"], 0, 0]])
+    reasons = _json_reasons(model, tmp_path / "model.json")
+    found = {name for name, reason in reasons.items() if "`flash_attention`" in reason}
+    assert found == {"keras3.6", "keras3.15"}
+    assert reasons["keras3.8"] == "None"
+
+
+@pytest.mark.parametrize(("class_name", "fails"), [("Sequential", True), ("Functional", False)])
+def test_optional_input_of_a_sequential_saved_model(
+    tmp_path: Path, class_name: str, *, fails: bool
+) -> None:
+    """TF 2.12 and 2.15 fail on three such SavedModels of tf_keras, and load a functional one."""
+    entry = {"class_name": "InputLayer", "config": {**FLOATS["config"], "optional": False}}
+    config = {"name": "m", "layers": [{**entry, "name": "a", "inbound_nodes": []}]}
+    root = keras_object("m", class_name, config=config, keras_version="2.21.0")
+    path = saved_model(tmp_path / "model", [root], separate=True)
+    causes = policytool.inspect(path).releases["tf2.15"].causes
+    assert any("`optional`" in cause.reason for cause in causes) is fails
+
+
+@pytest.mark.parametrize(
+    ("policy", "fails"), [("mixed_float16", {"tf2.9", "tf2.12", "tf2.15"}), ("float32", set())]
+)
+def test_columns_of_two_dtypes_under_a_mixed_policy(
+    tmp_path: Path, policy: str, fails: Collection[str]
+) -> None:
+    """TF 2.3 to 2.5 load a file of TF 2.3, on which TF 2.9, 2.15 and tf_keras 2.21 fail."""
+    columns = [
+        {"class_name": name, "config": {"key": "a"}}
+        for name in ("NumericColumn", "EmbeddingColumn")
+    ]
+    config = {"name": "f", "trainable": True, "dtype": policy, "feature_columns": columns}
+    layer = {"class_name": "DenseFeatures", "config": config}
+    found = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")
+    for release in ("tf2.5", "tf2.9", "tf2.12", "tf2.15"):
+        assert ("DenseFeatures under" in str(found[release].causes)) is (release in fails)
+
+
+def test_lookup_tables_of_tf_2_5_and_older_have_another_path() -> None:
+    """TF 2.9 to 2.15 and tf_keras 2.21 fail on tables of TF 2.3 and load each other's."""
+    old, new = (
+        policytool.inspect(FIXTURES / release / "string_lookup").releases
+        for release in ("tf2.3", "tf2.15")
+    )
+    assert old["tf2.3"].loads
+    assert old["tf2.15"].outcome is Outcome.INCOMPATIBLE
+    assert new["tf2.12"].loads
 
 
 def test_keras_3_0_requires_the_name_of_a_dtype_for_hashing(tmp_path: Path) -> None:

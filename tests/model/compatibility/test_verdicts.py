@@ -148,6 +148,16 @@ LISTED: Final = (
 )
 """``test_inbound_nodes.py`` has the configs, and tests/compat/verdict_models.py the files."""
 
+OPTIONAL: Final = (
+    "the InputLayer of a Sequential model has an argument `optional`, which needs tf_keras"
+)
+"""``test_configs.py`` has the config."""
+
+COLUMNS: Final = (
+    "DenseFeatures under a mixed policy joins an embedding in 16 bits with columns in float32"
+)
+"""``test_configs.py`` has the config."""
+
 JUDGED: Final = 0.93
 """
 The least share of all pairs of a file and a loader that the report judges.
@@ -371,6 +381,8 @@ def test_every_row_applies_to_some_fixture() -> None:
         STUCK,
         PRESET,
         LISTED,
+        OPTIONAL,
+        COLUMNS,
         NETWORK,
         NUMBERS,
         LATER,
