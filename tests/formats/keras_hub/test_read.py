@@ -51,7 +51,7 @@ QUERY: Final = "transformer_layer_1/self_attention/query"
 LOGITS: Final[Groups] = {"layers/dense": ["logits", [16, 3, "float32"]]}
 """The layer of a task."""
 
-LOST: Final = frozenset({"DINOV2", "Mixtral"})
+LOST: Final = frozenset({"DINOV2", "MiT", "Mixtral", "ViTDet"})
 """
 Families whose quantized presets KerasHub 0.32 never loads: layers get other names, or lack
 variables.
