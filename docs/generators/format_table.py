@@ -82,7 +82,7 @@ def formats_page() -> str:
             "`check`, `tune`, `migrate --verify` and `policytool.load` run only the backbone, with "
             "the policies in `config.json`, as `from_preset` builds it with this `dtype`. They "
             "need KerasHub: `pip install 'policytool[hub]'`. Tasks do not run, because no file has "
-            f"the policies of their own layers, and KerasHub loads only {loaded} of the "
+            f"the policies of the layers that they add, and KerasHub loads only {loaded} of the "
             f"{len(saved)} tasks saved below."
         ),
         "",
