@@ -29,6 +29,8 @@ def formats_page() -> str:
     """Return the page as Markdown."""
     families = json.loads(gzip.decompress(PRESETS.read_bytes()))
     tasks = [family for family in families if "task" in families[family]]
+    saved = [preset for family in tasks for preset in families[family]["task"].values()]
+    loaded = sum(all(isinstance(item, dict) for item in task["loaded"].values()) for task in saved)
     lines = [
         "# File formats",
         "",
@@ -77,16 +79,18 @@ def formats_page() -> str:
         ),
         "",
         (
-            "`check`, `tune` and `policytool.load` run only the backbone, with the policies in "
-            "`config.json`, as `from_preset` builds it with this `dtype`. They need KerasHub: "
-            "`pip install 'policytool[hub]'`."
+            "`check`, `tune`, `migrate --verify` and `policytool.load` run only the backbone, with "
+            "the policies in `config.json`, as `from_preset` builds it with this `dtype`. They "
+            "need KerasHub: `pip install 'policytool[hub]'`. Tasks do not run, because no file has "
+            f"the policies of the layers that they add, and KerasHub loads only {loaded} of the "
+            f"{len(saved)} tasks saved below."
         ),
         "",
         (
             "No table of families is needed. The results were compared with the layers that "
             f"KerasHub 0.32.0 loads for {len(families)} families of backbones, which Keras 3.15.1 "
             f"saved in float32, bfloat16, mixed_bfloat16, int8 and int4: {', '.join(families)}. "
-            f"For {len(tasks)} of them, a task was saved and loaded too: {', '.join(tasks)}."
+            f"For {len(tasks)} of them, a task was saved, too: {', '.join(tasks)}."
         ),
         "",
         "## Formats that are named but not read",

@@ -177,6 +177,15 @@ NO_CODE: Final = frozenset(
 )
 """Why a SavedModel cannot be rebuilt; it still runs as a graph."""
 
+_OF_ARRAYS: Final = {
+    "--inputs": ("inputs-file", "an input of the model"),
+    "--labels": ("labels-file", "an output of the model"),
+}
+"""The options that name files with arrays: the code of the error, and what an array belongs to."""
+
+_ARRAYS: Final = (b"PK", b"\x93NUMPY")
+"""The first bytes of files with arrays, which :mod:`policytool.runtime.feeding` also checks."""
+
 LOST: Final = "could not be checked: the worker process {how}"
 
 
@@ -282,8 +291,8 @@ def check_readable(options: CheckOptions) -> None:
     Check that the child process can read the files in the options, before it starts, which takes
     seconds. A checkpoint may be named without its suffix.
 
-    :raises ModelFileError: if a file does not exist, or is not a regular file, which could block
-        the child process.
+    :raises ModelFileError: if a file does not exist, is not a regular file, which could block the
+        child process, or contains no arrays of NumPy although it must.
     """
     labels = options.metric.labels if options.metric is not None else None
     for option, path in (
@@ -309,6 +318,16 @@ def check_readable(options: CheckOptions) -> None:
             raise ModelFileError(
                 str(path), "unreadable", f"cannot be read for {option}: {error.strerror or error}"
             ) from error
+        if option in _OF_ARRAYS and not opening.read_head(path, len(_ARRAYS[1])).startswith(
+            _ARRAYS
+        ):
+            code, name = _OF_ARRAYS[option]
+            raise ModelFileError(
+                str(path),
+                code,
+                f"is neither an .npz nor an .npy file; for {option}, write the rows in Python with "
+                f"numpy.savez('data.npz', NAME=rows), in which NAME is the name of {name}",
+            )
 
 
 def reference_options(source: CheckSource, *, two: bool) -> Options:

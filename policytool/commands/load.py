@@ -21,6 +21,7 @@ from policytool.commands.migrate import MigrateRequest, Status, load_document, m
 from policytool.formats import WITHOUT_WEIGHTS, discovery, format_detection, keras_hub
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model import untrusted_code
+from policytool.model.hazards import LAMBDA
 from policytool.model.model import Outcome, verdict_of
 from policytool.numerics import workers
 from policytool.numerics.hand_over import NOT_RUN, HandOver
@@ -120,7 +121,12 @@ def _loadable_copy(
         migration_preview.check_migratable(document, converts=True)
         loaded = load_document(document, Path(weights) if weights is not None else None)
         return _converted(loaded, path, keras, hand_over)
-    checked = hand_over.check(document)
+    try:
+        checked = hand_over.check(document)
+    except ModelFileError:
+        if (copy := _without_lambdas(document, path, keras, hand_over)) is not None:
+            return copy
+        raise
     if checked is None:
         migration_preview.check_migratable(document, converts=True)
     verdict = _verdict(checked, keras) if checked is not None else None
@@ -131,6 +137,24 @@ def _loadable_copy(
     if checked is None or (verdict is not None and verdict.loads):
         return take()
     return _converted(checked, path, keras, hand_over, otherwise=take)
+
+
+def _without_lambdas(
+    document: Document, source: Path, keras: InstalledKeras, hand_over: HandOver
+) -> PrivateCopy | None:
+    """
+    Return a copy of a model that needs trust, in which layers replace the code of each Lambda; None
+    if it has no Lambda, or needs trust nevertheless.
+    """
+    if document.config_part is None:
+        return None
+    loaded = load_document(document, None)
+    if not any(site.class_name == LAMBDA for site in loaded.sites):
+        return None
+    try:
+        return _converted(loaded, source, keras, hand_over)
+    except ModelFileError:
+        return None
 
 
 def _converted(

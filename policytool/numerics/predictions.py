@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from policytool.formats import WITHOUT_WEIGHTS
+from policytool.formats import WITHOUT_WEIGHTS, keras_hub
 from policytool.model.model import Source
 from policytool.releases import dtypes
 from policytool.support.errors import ModelFileError
@@ -167,13 +167,15 @@ class PredictionSide(Struct, frozen=True, kw_only=True):
                 f"contains no weights ({self.model.format}), so --verify cannot compare "
                 "predictions",
             )
+        is_preset = self.model.format == keras_hub.FORMAT.document_format
         return {
             "job": "predict",
             "family": self.family,
             "which": self.which,
             "model": self.copy,
-            "config": self.config,
+            "config": self.copy.document.config if is_preset else self.config,
             "weights": self.weights,
+            "preset": keras_hub.weights_path(self.copy.path).name if is_preset else None,
             "policy": self._global_policy,
             "as_is": self.is_converted,
             "signatures": bool(self.model.signatures) and not self.is_converted,

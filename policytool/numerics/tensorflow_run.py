@@ -19,7 +19,7 @@ from policytool.formats.edits import EditKind, WriteOptions
 from policytool.migration import planning
 from policytool.migration.plan import Note, NoteSeverity, Refusal
 from policytool.migration.planning.options import Options
-from policytool.model import custom_classes, reading, untrusted_code
+from policytool.model import custom_classes, presets, reading, untrusted_code
 from policytool.numerics.environments import best_release, nearest_release
 from policytool.numerics.hand_over import HandOver
 from policytool.numerics.predictions import (
@@ -221,9 +221,10 @@ class TensorFlowRun:
 
     def refusal(self) -> Refusal | None:
         """
-        Return why TensorFlow must not load the file: it would run untrusted code.
+        Return why TensorFlow must not load the file: it would run untrusted code. Of a preset, only
+        the copy without the task is loaded, and checked.
         """
-        if self.tools.trust:
+        if self.tools.trust or presets.is_preset(self.loaded.document):
             return None
         reasons = untrusted_code.reasons_not_to_run(self.loaded, compiles=self.plan.retrace)
         message = untrusted_code.refusal(reasons, custom_objects=bool(self.tools.custom_objects))

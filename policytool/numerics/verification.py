@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from policytool.formats import WITHOUT_WEIGHTS, keras_hub
+from policytool.formats import WITHOUT_WEIGHTS
 from policytool.formats.document import Layout
 from policytool.formats.orbax import NEEDS_PACKAGE
 from policytool.numerics.environments import environments, release_of
@@ -142,8 +142,6 @@ def format_obstacle(*formats: str | None) -> str | None:
     """Return why Keras cannot predict with one of these formats; None if it can with all."""
     if "orbax" in formats:
         return f"Keras loads {NEEDS_PACKAGE}"
-    if keras_hub.FORMAT.document_format in formats:
-        return "only KerasHub loads presets"
     return "Keras cannot run TensorFlow.js models" if TFJS in formats else None
 
 

@@ -296,8 +296,19 @@ def is_pure_hub_class(module: str, name: str, registered_name: object) -> bool:
     return (
         module.startswith(tuple(f"{package}." for package in _HUB))
         and registered_name in {f"{package}>{name}" for package in _HUB}
-        and name in data.read("keras_hub_classes")["classes"]
+        and is_reviewed_hub_class(name)
     )
+
+
+def hub_class(registered_name: str) -> str | None:
+    """Return the class of KerasHub that a registered name means; None for other names."""
+    package, _, name = registered_name.partition(">")
+    return name if package in _HUB else None
+
+
+def is_reviewed_hub_class(name: str) -> bool:
+    """Return whether a class of KerasHub, such as a backbone, is in the reviewed list."""
+    return name in data.read("keras_hub_classes")["classes"]
 
 
 def is_hub_activation(name: str) -> bool:

@@ -9,6 +9,7 @@ from policytool.formats.format_detection import AMBIGUOUS
 from policytool.model import custom_classes, hazards, presets
 from policytool.model.compatibility import training_incompatibilities, training_verdicts
 from policytool.model.hazards import LAMBDA_ADVICE, Harm
+from policytool.releases import symbols
 from policytool.releases.layer_classes import layer_facts
 from policytool.rules.base import Rule, Severity, rule
 from policytool.support.errors import short
@@ -159,15 +160,36 @@ def custom_code(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             if count > 1
             else f"{layer.path if layer is not None else elsewhere} needs"
         )
-        message = f"{used} {name}, a custom class or function whose code is not in the file"
+        kind, advice = _kind_and_advice(name, is_part=layer is not None)
+        message = f"{used} {name}, {kind}"
         only_layer = layer if count == 1 else None
         yield custom_code.finding(
             message,
             path=only_layer.path if only_layer is not None else None,
             address=layer.address if layer is not None else None,
             detail=name,
-            advice="import its code before loading, or pass it in custom_objects",
+            advice=advice,
         )
+
+
+def _kind_and_advice(name: str, *, is_part: bool) -> tuple[str, str]:
+    """
+    Return what a class is, and how to load it.
+
+    :param is_part: whether layers need it, not only the task of a preset
+    """
+    hub_class = symbols.hub_class(name)
+    if hub_class is None:
+        return (
+            "a custom class or function whose code is not in the file",
+            "import its code before loading, or pass it in custom_objects",
+        )
+    if is_part and not symbols.is_reviewed_hub_class(hub_class):
+        return (
+            "a class that is not among the reviewed ones of KerasHub 0.32",
+            "import a KerasHub that has it before loading, or pass it in custom_objects",
+        )
+    return "a class of KerasHub", "import keras_hub before loading"
 
 
 def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:

@@ -47,7 +47,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     Return the names and dtypes of the inputs and outputs of ``job["model"]``, for its own call and
     with ``job["signatures"]`` for each signature, having written the values of the outputs to
     ``job["outputs"]``. With ``job["weights"]``, the model is that of ``job["config"]``, with the
-    weights of this file.
+    weights of this file. With ``job["preset"]``, it is the backbone of a KerasHub preset, with the
+    weights in this file of the directory.
 
     ``job["inputs"]`` is the directory of the inputs. It is written if ``job["like"]`` is None;
     otherwise it is read, and ``like`` is the list ``calls`` of the answer for the other file. A
@@ -105,11 +106,7 @@ class _Predictor:
         self.job = job
         self.which = job["which"]
         with library.loading(self.which, job["registered"]), library.global_policy(job["policy"]):
-            self.model = (
-                library.load(job["model"], compiled=False, trust=job["trust"], as_is=job["as_is"])
-                if job["weights"] is None
-                else library.build(job["config"], job["weights"], trust=job["trust"])
-            )
+            self.model = self._load()
         self.loaded = (
             library.tf.saved_model.load(job["model"]) if job["signatures"] else None
         )  # held: its signatures do not keep their variables alive in TF 2.2
@@ -117,6 +114,16 @@ class _Predictor:
         self.arrays: dict[str, Any] = {}
         self.samples = 0
         self.size = 0
+
+    def _load(self) -> Any:
+        """Return the model of the file, or of an architecture and its weights."""
+        job, trust = self.job, self.job["trust"]
+        if job["preset"] is not None:
+            weights = os.path.join(job["model"], job["preset"])
+            return self.library.build_preset(job["config"], weights, trust=trust)
+        if job["weights"] is not None:
+            return self.library.build(job["config"], job["weights"], trust=trust)
+        return self.library.load(job["model"], compiled=False, trust=trust, as_is=job["as_is"])
 
     def predict(self) -> dict[str, Any]:
         """Call the model and its signatures; return the job's answer."""

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 
 from policytool.cli import check_command
@@ -58,6 +59,24 @@ def test_missing_file_error_names_the_option(option: str) -> None:
     result = check("one/a.h5", option, "missing.npz")
     assert result.code == 3
     assert f"missing.npz: does not exist. Check the path in {option}. [not-found]" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--inputs", "rows.csv"), "inputs-file"),
+        (("--inputs", "x.npy", "--labels", "rows.csv", "--metric", "auc"), "labels-file"),
+    ],
+)
+def test_table_of_text_is_an_error_that_names_numpy(arguments: tuple[str, ...], code: str) -> None:
+    """The error comes before the child process starts, which takes seconds."""
+    Path("rows.csv").write_text("0.5,1.0\n", encoding="utf-8")
+    np.save("x.npy", np.ones((1, 4)))
+    result = check("one/a.h5", *arguments)
+    assert result.code == 3
+    assert "rows.csv: neither an .npz nor an .npy file" in result.err
+    assert "numpy.savez('data.npz', NAME=rows)" in result.err
+    assert f"[{code}]" in result.err
 
 
 @pytest.mark.parametrize(
@@ -151,7 +170,7 @@ def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) 
 
 
 def test_missing_file_of_labels_is_an_error_before_tensorflow_starts(place: Path) -> None:
-    (place / "x.npy").write_bytes(b"")
+    np.save(place / "x.npy", np.ones((1, 4)))
     result = check("one/a.h5", *_LABELLED, "--metric", "auc")
     assert result.code == 3
     assert "y.npy: does not exist. Check the path in --labels. [not-found]" in result.err

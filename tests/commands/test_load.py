@@ -20,6 +20,7 @@ from policytool.formats import format_detection
 from policytool.releases.releases import KERAS2, KERAS3, newest
 from policytool.support import limits, steps
 from policytool.support.errors import MissingPackageError, ModelFileError, UsageError
+from tests.helpers import changed_fixtures
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class RecordingKeras:
     registered: frozenset[str] = frozenset()
     fails: bool = False
     policies: list[str | None] = field(default_factory=list)
+    classes: list[str | None] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     path: str = ""
 
@@ -45,7 +47,9 @@ class RecordingKeras:
         if self.fails:
             raise ValueError("Unknown layer")
         self.path, self.options = path, options
-        self.policies = [layer.policy for layer in policytool.inspect(path).layers]
+        layers = policytool.inspect(path).layers
+        self.policies = [layer.policy for layer in layers]
+        self.classes = [layer.class_name for layer in layers]
         return MODEL
 
     def model_from_json(self, text: str, **options: object) -> str:
@@ -198,9 +202,18 @@ def test_registered_class_needs_no_custom_objects(
     assert policytool.load(path) == MODEL
 
 
-def test_code_in_the_file_needs_trust(use_keras: Callable[..., RecordingKeras]) -> None:
+def test_code_in_the_file_needs_trust(
+    use_keras: Callable[..., RecordingKeras], tmp_path: Path
+) -> None:
     """A Lambda runs only with ``trust``, which turns ``safe_mode`` off."""
-    path = FIXTURES / "keras3.15" / "lambda.keras"
+    codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))
+
+    def change(config: Any) -> None:
+        changed_fixtures.layer(config, "double")["function"]["config"]["code"] = codes["3.11"][
+            "1.0 / x"
+        ]
+
+    path = changed_fixtures.keras_zip(tmp_path, "keras3.15/lambda.keras", change)
     keras = use_keras()
     with pytest.raises(ModelFileError, match="use trust=True only for files") as caught:
         policytool.load(path)
@@ -208,6 +221,17 @@ def test_code_in_the_file_needs_trust(use_keras: Callable[..., RecordingKeras]) 
     assert keras.path == ""
     assert policytool.load(path, trust=True) == MODEL
     assert keras.options["safe_mode"] is False
+
+
+@pytest.mark.parametrize("path", ["keras3.15/lambda.keras", "tf2.3/lambda.h5"])
+def test_lambda_that_scales_is_replaced(
+    use_keras: Callable[..., RecordingKeras], path: str
+) -> None:
+    """Its code does not run."""
+    keras = use_keras()
+    assert policytool.load(FIXTURES / path) == MODEL
+    assert "Rescaling" in keras.classes
+    assert "Lambda" not in keras.classes
 
 
 def test_file_without_a_keras_model_is_not_loaded(

@@ -41,7 +41,6 @@ BLOCKED: Final = {
         "SavedModel without Keras metadata",
         "File format not supported",
     ),
-    "keras3.15/lambda.keras": ("__lambda__", "whose `function` is a Python lambda"),
     "keras2.3.1/sequential_unbuilt_input.h5": (
         "input shape",
         "Model expected 0 layers, found 2 saved layers",

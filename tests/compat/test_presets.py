@@ -68,3 +68,12 @@ def test_backbones_are_compared_with_float32(
     assert len(result["calls"]) > check["candidate"]["policies"][policy]
     assert result["missing"] == result["unmatched"] == []
     assert 0 < result["outputs"][0]["accumulated"]["relative"] < 0.1  # rounding
+
+
+def test_predictions_of_backbones_are_compared_after_a_change(folder: Path, tmp_path: Path) -> None:
+    """The task in the preset is not run."""
+    preset = add_task(folder / "Llama-bfloat16", None)
+    options = ("--to", "float32", "--verify", "--python", str(HUB))
+    ended = run("migrate", preset, *options, "-o", tmp_path / "changed")
+    assert ended.code == 0, ended.err
+    assert "verified for the backbone: predictions of Keras 3.15" in ended.out

@@ -28,6 +28,7 @@ from policytool.migration.convert.masks import MaskTable, plain_config
 from policytool.migration.convert.masks.flow import MaskFlow, has_masks
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
+from policytool.migration.convert.rewrites.lambdas import REPLACED
 from policytool.migration.convert.target import Log, Target
 from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import (
@@ -41,6 +42,7 @@ from policytool.migration.plan import (
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.rebuilt_layers import REVIVING
 from policytool.model import reading, tfjs_objections
+from policytool.model.hazards import LAMBDA
 from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle, verdict_of
 from policytool.model.tree import INPUT_CLASS
@@ -66,12 +68,12 @@ def proofs(root: Unit, context: ConversionContext) -> tuple[tuple[str, Proof], .
     Return the proof of the conversion for each layer class, by its name in the file; empty if the
     model stays in its library.
 
-    :param root: the model of the file, before the conversion
+    :param root: the model of the file, before the conversion, whose changes are in the log
     """
     if not context.crosses or context.target.is_tfjs:  # only Keras 2 and 3 were measured
         return ()
     proof_by_class: dict[str, Proof] = {}
-    for unit in _layers(root):
+    for unit in _measurable_layers(root, context):
         is_measured = _unmeasured_arguments(unit, context) == ()
         known = proof_by_class.get(unit.class_name, Proof.PROVEN)
         proof_by_class[unit.class_name] = known if is_measured else Proof.UNTESTED
@@ -82,9 +84,11 @@ def unmeasured_classes(root: Unit, context: ConversionContext) -> tuple[str, ...
     """
     Return the layer classes of a file whose conversion was not measured, each with its arguments if
     it was measured with other arguments.
+
+    :param root: as for :func:`proofs`
     """
     unmeasured: dict[str, dict[str, None]] = {}
-    for unit in _layers(root):
+    for unit in _measurable_layers(root, context):
         arguments = _unmeasured_arguments(unit, context)
         if arguments != ():
             name = f"the custom class {unit.class_name}" if unit.custom else unit.class_name
@@ -93,6 +97,15 @@ def unmeasured_classes(root: Unit, context: ConversionContext) -> tuple[str, ...
         f"{name} with {' and '.join(arguments)}" if arguments else name
         for name, arguments in sorted(unmeasured.items())
     )
+
+
+def _measurable_layers(root: Unit, context: ConversionContext) -> Iterator[Unit]:
+    """
+    Yield the layers of a model whose class and arguments may be measured: not a Lambda that became
+    a Rescaling.
+    """
+    replaced = {change.path for change in context.log.changes if change.code == REPLACED}
+    return (unit for unit in _layers(root) if unit.path not in replaced)
 
 
 def _layers(root: Unit) -> Iterator[Unit]:
@@ -272,12 +285,14 @@ def _may_fail_to_load(edited: Plan, loaded: LoadedModel, target: str) -> bool:
     certainly load.
 
     A SavedModel may depend on its traces for some layers. Keras 3 stores only one of the places of
-    a layer that two models share.
+    a layer that two models share. A Lambda contains code of one Python version.
     """
     verdict = verdict_of(edited.loaders_after, target)
     doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
     if edited.refusals:
         return False
+    if any(doubt.class_name == LAMBDA for doubt in doubts):
+        return True
     if loaded.is_saved_object:
         return any(doubt.class_name in layer_classes.builtin_classes() for doubt in doubts)
     may_be_misread = any(loaded.document.tensors or ()) or loaded.origins[-1].id == _MISCOUNTING
@@ -463,10 +478,10 @@ def _attempt(
         conversion = Conversion(target=target.id, content=content)
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     try:
-        root = decoding.decode(loaded)
-        class_proofs = proofs(root, context)
-        unmeasured = unmeasured_classes(root, context) if class_proofs else ()
-        root = rewrite_model(root, context)
+        source = decoding.decode(loaded)
+        root = rewrite_model(source, context)
+        class_proofs = proofs(source, context)
+        unmeasured = unmeasured_classes(source, context) if class_proofs else ()
         content = _content(root, context, casts)
     except LimitError as error:
         log.refuse(reading.BEYOND, None, str(error))

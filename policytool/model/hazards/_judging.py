@@ -263,11 +263,8 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
             )
         return
     if class_name == keras_objects.CODE:
-        yield (
-            Harm.CODE,
-            _BYTE_CODE,
-            f"contains Python bytecode ({keras_objects.CODE}), {_RUNS}",
-        )
+        text = f"{keras_objects.CODE}{_code_text({'function': value}, ': ')}"
+        yield Harm.CODE, _BYTE_CODE, f"contains Python bytecode ({text}), {_RUNS}"
     elif class_name in {_SPEC, _TYPE_SPEC}:
         yield from _find_tensor_type(value)
     elif class_name == _FUNCTION and isinstance(config, str):

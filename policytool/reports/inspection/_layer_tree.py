@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from policytool.model.model import Layer
     from policytool.reports.fields import Field
 
+_POLICIES: Final = frozenset({"policy", "effective_policy"})
+"""The columns that a narrow table of a preset keeps: the dtypes follow from only one of them."""
+
 _SHORT: Final = 24
 """Up to so many layers, each has a row of its own: they fit a terminal's height."""
 
@@ -49,6 +52,13 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, sizes: bool, whole:
         if has_only_weights(layers)
         else tuple(field for field in LAYER_TABLE if sizes or field.name not in SIZES)
     )
+    if any(layer.effective_policy for layer in layers):
+        fields = tuple(
+            field._replace(column=field.column._replace(priority=1))
+            if field.column is not None and field.name in _POLICIES
+            else field
+            for field in fields
+        )
     nodes = _nodes(layers, fields)
     entries = (
         [_TreeEntry(node=node) for node in nodes]

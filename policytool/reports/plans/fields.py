@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import Struct
 
 from policytool.commands.migrate import Status
-from policytool.formats import REWRITTEN, TITLES
+from policytool.formats import REWRITTEN, TITLES, keras_hub
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from policytool.numerics.tensorflow_run import Reexport
 
 
+_PRESET: Final = keras_hub.FORMAT.document_format
 _LIBRARIES: Final = {"keras": "Keras", "tf": "TensorFlow", "tf_keras": "tf_keras"}
 
 
@@ -72,7 +73,9 @@ def verification_words(migration: Migration) -> list[str]:
             if migration.memory_limit is not None
             else ""
         )
-        return [f"verified: {_agreement(comparison)}{limit}"]
+        # a task is not run
+        part = " for the backbone" if migration.plan.format == _PRESET else ""
+        return [f"verified{part}: {_agreement(comparison)}{limit}"]
     if migration.not_verified is not None:
         return [f"not verified: {migration.not_verified}"]
     return []

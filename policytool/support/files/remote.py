@@ -31,7 +31,7 @@ from policytool.support.files.remote_path import (
     status_from,
 )
 from policytool.support.files.remote_requests import no_ranges, request, silence
-from policytool.support.files.remote_stream import RemoteStream, Source
+from policytool.support.files.remote_stream import Kinds, RemoteStream, Source, new_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,6 +139,9 @@ class Session:
         self._statuses: dict[str, Status | None] = {}
         self._listings: dict[str, tuple[RemotePath, ...]] = {}
         self._sources: dict[str, Source] = {}
+        self._kinds: dict[str, Kinds] = {}
+        """What was learned about the files of each directory."""
+
         self._pieces: deque[tuple[Source, int, int]] = deque()
         self._held = 0
         self._files: list[BinaryIO] = []
@@ -151,7 +154,7 @@ class Session:
         for file in self._files:
             file.close()
         self._files.clear()
-        for known in (self._statuses, self._listings, self._sources, self._pieces):
+        for known in (self._statuses, self._listings, self._sources, self._kinds, self._pieces):
             known.clear()
         for name in [name for name in self._systems if name.startswith(_RESOLVED)]:
             del self._systems[name]
@@ -310,7 +313,8 @@ class Session:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path.shown)
         if status.size is None:
             raise no_ranges(path)
-        return Source(path, status.size, _fetcher(self, path, status.size), self._keep)
+        kinds = self._kinds.setdefault(path.parent.url, new_kinds())
+        return Source(path, status.size, _fetcher(self, path, status.size), self._keep, kinds)
 
     def _keep(self, source: Source, start: int, size: int) -> None:
         """Count a cached piece of a source, and discard the oldest pieces beyond the limit."""

@@ -4,8 +4,9 @@ The bytes of a remote file, and the choice of the bytes to request with each rea
 The ranges that were read are kept in memory, within a limit for all files of a session.
 
 Formats such as HDF5 scatter metadata over a file, in clusters between large arrays. The clusters of
-one file are similar, because its layers are similar. A request therefore includes as many bytes
-around an offset as were needed around earlier offsets of the same kind.
+one file are similar, because its layers are similar, and so are those of the shards of one model. A
+request therefore includes as many bytes around an offset as were needed around earlier offsets of
+the same kind.
 """
 
 from __future__ import annotations
@@ -81,14 +82,23 @@ class Cluster:
     reads: int = 1
 
 
+Kinds = defaultdict[int, list[Cluster]]
+"""Clusters by the size of their first read, which shows the kind of the metadata."""
+
+
+def new_kinds() -> Kinds:
+    """Return a table of clusters without any."""
+    return defaultdict(list)
+
+
 class RangeWindows:
     """The reads of one file, and the prediction of the next reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Kinds | None = None) -> None:
+        """:param kinds: the clusters of files like this one, which get those of this file, too"""
         self._clusters: list[Cluster] = []
         self._starts: list[int] = []
-        self._kinds: defaultdict[int, list[Cluster]] = defaultdict(list)
-        """Clusters by the size of their first read, which shows the kind of the metadata."""
+        self._kinds = kinds if kinds is not None else new_kinds()
 
         self._last = 0
         """The end of the latest read."""
@@ -225,10 +235,12 @@ class Source:
         size: int,
         fetch: Callable[[int, int], bytes],
         on_keep: Callable[[Source, int, int], None],
+        kinds: Kinds,
     ) -> None:
         """
         :param fetch: returns the bytes between two offsets
         :param on_keep: called with this source and the start and size of each piece that it keeps
+        :param kinds: the clusters of the files beside it, such as other shards of one model
         """
         self.size = size
         self._path = path
@@ -236,7 +248,7 @@ class Source:
         self._on_keep = on_keep
         self._starts: list[int] = []
         self._pieces: dict[int, bytes] = {}
-        self._windows = RangeWindows()
+        self._windows = RangeWindows(kinds)
 
     def read(self, count: int, offset: int) -> bytes:
         """Return ``count`` bytes at an offset, or fewer at the end of the file."""

@@ -51,7 +51,7 @@ QUERY: Final = "transformer_layer_1/self_attention/query"
 LOGITS: Final[Groups] = {"layers/dense": ["logits", [16, 3, "float32"]]}
 """The layer of a task."""
 
-LOST: Final = frozenset({"DINOV2", "Mixtral"})
+LOST: Final = frozenset({"DINOV2", "MiT", "Mixtral", "ViTDet"})
 """
 Families whose quantized presets KerasHub 0.32 never loads: layers get other names, or lack
 variables.
@@ -172,6 +172,7 @@ def test_effective_policies_are_those_after_loading(tmp_path: Path) -> None:
     assert {layer.effective_policy for layer in policytool.inspect(plain).layers} == {GLOBAL_SOURCE}
     table = run("inspect", str(plain), "--format", "markdown").out
     assert re.search(r"policy +\| effective +\| compute", table)
+    assert re.search(r"layer .* policy +effective", run("inspect", str(quantized)).out)
 
 
 def test_shards_give_the_layers_of_one_file(preset: Path) -> None:
@@ -198,6 +199,16 @@ def test_migration_changes_both_configs_and_no_weights(preset: Path) -> None:
     ended = run("migrate", str(out), "--to", "float32", "--in-place")
     assert ended.code == 0, ended.err
     assert {layer.policy for layer in policytool.inspect(out).layers} == {"float32", None}
+
+
+def test_classes_of_keras_hub_are_named(preset: Path) -> None:
+    """An unknown class may be one of another release."""
+    add_task(preset, LOGITS)
+    text = run("audit", preset).out
+    assert "llama needs keras_hub>LlamaBackbone, a class of KerasHub" in " ".join(text.split())
+    set_config(preset, class_name="FooBackbone", registered_name="keras_hub>FooBackbone")
+    text = " ".join(run("audit", preset).out.split())
+    assert "keras_hub>FooBackbone, a class that is not among the reviewed ones" in text
 
 
 def test_layers_of_a_task_have_no_stored_policy(preset: Path) -> None:

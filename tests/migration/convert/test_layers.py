@@ -9,6 +9,7 @@ import pytest
 
 from policytool.migration.convert.architecture import walk
 from policytool.migration.plan import NoteSeverity
+from tests.conftest import run
 from tests.helpers.convertible_models import (
     converted,
     converted_config,
@@ -507,6 +508,14 @@ class TestKeys:
         assert layer["class_name"] == "Rescaling"
         assert {"scale", "offset"} < layer["config"].keys()
         assert "function" not in layer["config"]
+
+    @pytest.mark.parametrize("path", ["keras3.15/lambda.keras", "tf2.3/lambda.h5"])
+    @pytest.mark.parametrize("target", [K2, K3])
+    def test_lambda_that_is_replaced_needs_no_proof(self, path: str, target: str) -> None:
+        """Also in the library of the file, because an edited file would still contain its code."""
+        printed = run("migrate", FIXTURES / path, "--target", target, "--preview").out
+        assert "Lambda becomes Rescaling, which computes values * 2.0" in printed
+        assert "untested" not in printed
 
     def test_lambda_of_a_model_with_masks_is_rejected(self) -> None:
         """A Lambda drops the mask of its input, and a Rescaling of Keras 3 keeps it."""

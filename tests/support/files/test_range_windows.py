@@ -17,6 +17,7 @@ from policytool.support.files.remote_stream import (
     RangeWindows,
     best_extent,
     cost,
+    new_kinds,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +87,16 @@ def test_similar_clusters_need_one_request_each() -> None:
     result = requests(RangeWindows(), reads)
     assert len(result) == 49 + 2
     assert result[-1] == (49 * STRIDE - 1000, 49 * STRIDE + 20_500)
+
+
+def test_shards_of_one_model_learn_from_each_other() -> None:
+    """The first cluster of another file needs one request, too."""
+    kinds = new_kinds()
+    reads = [read for number in range(1, 50) for read in cluster(number, (0, 20_000, -1000, 9000))]
+    requests(RangeWindows(kinds), reads)
+    other = cluster(1, (0, 20_000, -1000, 9000))
+    assert len(requests(RangeWindows(), other)) == 2
+    assert len(requests(RangeWindows(kinds), other)) == 1
 
 
 def test_small_clusters_need_few_bytes() -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _KEYS: Final = ("arguments", "function", "mask", "module", "output_shape")
 """The beginnings of the arguments that only a Lambda has."""
 
+REPLACED: Final = "lambda"
+"""The code of the change of a Lambda to a Rescaling."""
+
 _FLOAT32: Final = "float32"
 _RESCALING: Final = "Rescaling"
 
@@ -57,9 +60,14 @@ def linear_lambdas(root: Unit, context: ConversionContext) -> Unit:
     return map_networks(root, change)
 
 
+def lambda_expression(unit: Unit, context: ConversionContext) -> lambda_code.Expression | None:
+    """Return what a Lambda computes, from its config in the file; None if that is unknown."""
+    return None if unit.site is None else lambda_code.expression(context.loaded.config(unit.site))
+
+
 def _rescaling(unit: Unit, network: Network, place: int, context: ConversionContext) -> Unit:
     """Return a Rescaling that computes what a Lambda computes; the Lambda if no Rescaling does."""
-    expression = lambda_code.expression(unit.config)
+    expression = lambda_expression(unit, context)
     if (
         unit.custom
         or expression is None
@@ -70,7 +78,7 @@ def _rescaling(unit: Unit, network: Network, place: int, context: ConversionCont
     ):
         return unit
     context.log.change(
-        "lambda",
+        REPLACED,
         unit,
         f"Lambda becomes Rescaling, which computes {expression.text} except for rounding",
     )

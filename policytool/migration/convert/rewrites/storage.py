@@ -25,12 +25,12 @@ from policytool.migration.convert.architecture import (
 from policytool.migration.convert.decoding import KERAS_PACKAGES, has_graph
 from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_beside, rewrite
+from policytool.migration.convert.rewrites.lambdas import lambda_expression
 from policytool.migration.plan import CUSTOM_CODE
 from policytool.migration.planning.notes import custom_code_words
 from policytool.model.calls import Call, Reference
 from policytool.model.compatibility.incompatibilities import KEYS_OF_OPTIMIZED_LAYERS
 from policytool.model.hazards import LAMBDA_ADVICE
-from policytool.releases import lambda_code
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 
@@ -368,7 +368,7 @@ def code(root: Unit, context: ConversionContext) -> Unit:
                 )
             custom_units.setdefault(unit.class_name, unit)
         elif unit.class_name == "Lambda":
-            expression = lambda_code.expression(unit.config)
+            expression = lambda_expression(unit, context)
             reason = (
                 f"computes {expression.text} with Python bytecode, which depends on the Python "
                 "version"
