@@ -19,6 +19,9 @@ _CODE: Final = re.compile(r"(`[^`]+`)")
 _ABOVE: Final = "`policytool explain releases` lists the names."
 """The end of a step that the page has once, above all entries."""
 
+_EVERYWHERE: Final = "all releases"
+"""The releases of an entry that needs no line about them."""
+
 _MOST_USES: Final = 3
 """So many entries have a check that is described above all entries."""
 
@@ -39,7 +42,7 @@ def troubleshooting_page() -> str:
         "",
         (
             "In the commands, `model.h5`, `model.keras`, `model.json`, `model.yaml` and "
-            f"`exported/` stand for your model. The page has {len([*entries()])} entries."
+            "`exported/` stand for your model."
         ),
         "",
         (
@@ -47,8 +50,8 @@ def troubleshooting_page() -> str:
             "releases` lists the names. To check whether an entry applies, `policytool audit "
             "MODEL --target RELEASE` names the layers and keys that fail. `policytool inspect "
             "MODEL --releases all` identifies the file, and shows its policies, the release "
-            "that wrote it, and those that load it. If an entry needs another check, it has "
-            "one."
+            "that wrote it, and those that load it. If an entry names no releases, all print the "
+            "message."
         ),
     ]
     for family in families():
@@ -72,8 +75,9 @@ def _section(entry: Entry) -> Iterator[str]:
     yield entry.title
     yield "```"
     yield ""
-    yield f"Printed by: {_prose(entry.releases)}."
-    yield ""
+    if entry.releases != _EVERYWHERE:
+        yield f"In {_prose(entry.releases)}."
+        yield ""
     yield f"**Cause.** {_prose(entry.cause)}"
     if _uses()[entry.check.text] < _MOST_USES:
         yield ""

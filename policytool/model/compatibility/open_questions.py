@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model import inbound_nodes
 from policytool.model.compatibility.quantized_kernels import CALIBRATED
 from policytool.model.model import Cause, Obstacle
@@ -406,7 +407,9 @@ def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
                 ),
                 loaders=_BEFORE_VOCABULARIES,
             )
-        failing = known_arguments.unreliable_loaders(group.kind, name, module=group.module)
+        # TF 2.13 and later look up the names of an architecture as if modules were beside them
+        looks_in_modules = group.module or document.format in WITHOUT_WEIGHTS
+        failing = known_arguments.unreliable_loaders(group.kind, name, module=looks_in_modules)
         if failing:
             yield replace(
                 _class(group, f"{name} could not be rebuilt from its own config in tests"),

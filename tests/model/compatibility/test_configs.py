@@ -1116,3 +1116,20 @@ def test_axis_in_a_list_with_a_module_fails_in_keras_3(tmp_path: Path, module: s
     model = sequential(FLOATS, {**layer, **({"module": module} if module else {})})
     found = verdicts_on(model, tmp_path / "model.h5")["keras3.15"].causes
     assert any("BatchNormalization layer inside" in cause.reason for cause in found) is bool(module)
+
+
+def test_layers_for_gpus_of_tf_1_are_found_in_hdf5_alone(tmp_path: Path) -> None:
+    """Measured with files of TF 2.12 and 2.15; both load in TF 2.12, and none in Keras 3."""
+    config = {"name": "b", "trainable": True, "dtype": "float32", "units": 4}
+    layer = {"class_name": "CuDNNGRU", "config": config, "name": "b"}
+    layers = [BY_NAME["config"]["layers"][0], {**layer, "inbound_nodes": [[["a", 0, 0, {}]]]}]
+    model = {**BY_NAME, "config": {**BY_NAME["config"], "layers": layers}}
+    architecture = tmp_path / "model.json"
+    architecture.write_text(json.dumps(model), encoding="utf-8")
+    in_json = policytool.inspect(str(architecture)).releases
+    in_hdf5 = verdicts_on(model, tmp_path / "model.h5")
+    assert in_hdf5["tf2.12"].loads
+    assert in_hdf5["tf2.15"].loads
+    assert in_json["tf2.12"].loads
+    assert in_json["tf2.15"].outcome is Outcome.UNKNOWN
+    assert in_hdf5["keras3.15"].outcome is Outcome.INCOMPATIBLE
