@@ -101,8 +101,8 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
         with without_collection():  # which looks through all objects of Keras again and again
             copy = _loadable_copy(document, source, weights, keras, hand_over)
-        names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
-        return _load_copy(copy, names, keras, trust=trust)
+            names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
+            return _load_copy(copy, names, keras, trust=trust)
 
 
 def _loadable_copy(

@@ -41,12 +41,13 @@ class RecordingKeras:
     classes: list[str | None] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     path: str = ""
+    collects: bool = True
 
     def load_model(self, path: str, **options: object) -> str:
         """Read the file with policytool instead of Keras."""
         if self.fails:
             raise ValueError("Unknown layer")
-        self.path, self.options = path, options
+        self.path, self.options, self.collects = path, options, gc.isenabled()
         layers = policytool.inspect(path).layers
         self.policies = [layer.policy for layer in layers]
         self.classes = [layer.class_name for layer in layers]
@@ -99,11 +100,11 @@ def test_file_of_another_family_is_converted(use_keras: Callable[..., RecordingK
     assert keras.policies == [layer.policy for layer in policytool.inspect(path).layers]
 
 
-def test_garbage_is_not_collected_while_a_file_is_converted(
+def test_garbage_is_not_collected_while_a_file_is_converted_and_loaded(
     use_keras: Callable[..., RecordingKeras], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each collection looks at all objects of Keras."""
-    use_keras()
+    keras = use_keras()
     enabled = []
 
     def migrate(*arguments: Any) -> Any:
@@ -113,6 +114,7 @@ def test_garbage_is_not_collected_while_a_file_is_converted(
     monkeypatch.setattr(loading, "migrate_loaded", migrate)
     policytool.load(FIXTURES / "tf2.15" / "global_mixed_float16.h5")
     assert enabled == [False]
+    assert not keras.collects
     assert gc.isenabled()
 
 
