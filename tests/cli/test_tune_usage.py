@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 
 from tests.conftest import Ended, run
@@ -90,7 +91,7 @@ def test_options_that_cannot_be(arguments: tuple[str, ...], told: str) -> None:
 )
 def test_missing_file_error_names_the_option(option: str, place: Path) -> None:
     """TensorFlow is not started."""
-    (place / "x.npy").write_bytes(b"")
+    np.save(place / "x.npy", np.zeros(1))
     more = ("--inputs", "x.npy", "--metric", "accuracy") if option == "--labels" else ()
     ended = tune("a.h5", *TO, *more, option, "nowhere.npy")
     assert ended.code == 3

@@ -321,7 +321,7 @@ def test_changed_classes_of_synthetic_rows_add_no_layers(place: Path) -> None:
             return {**super().output(name, error), "changes": changed}
 
     inputs = place / "x.npy"
-    inputs.write_bytes(b"")
+    np.save(inputs, np.zeros(1))
     errors = {"mlp/b": 0.5, "mlp/a": 0.001}
     assert [layer.path for layer in tuned(Changing(errors)).kept] == ["mlp/b"]
     result = tuned(Changing(errors), inputs=inputs)
@@ -331,7 +331,7 @@ def test_changed_classes_of_synthetic_rows_add_no_layers(place: Path) -> None:
 def test_promise_is_the_answer_of_check_for_the_other_rows(place: Path) -> None:
     """Few rows and synthetic ones decide nothing, although no class changes."""
     inputs = place / "x.npy"
-    inputs.write_bytes(b"")
+    np.save(inputs, np.zeros(1))
     worker = StandIn(WEAK)
     worker.samples = 1000
     result = tuned(worker, inputs=inputs)
@@ -444,7 +444,7 @@ def test_a_record_of_another_search_is_refused(
     more: dict[str, Any], what: str, place: Path
 ) -> None:
     """The record of another search is an error."""
-    (place / "x.npz").write_bytes(b"1")
+    np.savez(place / "x.npz", np.zeros(1))
     record = place / "trials.json"
     tuned(StandIn(WEAK), record=record)
     with pytest.raises(ModelFileError, match=f"search with other ({what}|inputs)"):
