@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import h5py
 import numpy as np
+from h5py import h5a, h5d, h5g, h5p, h5s, h5t
 
 from policytool.formats import casting
 from policytool.formats import placed_values as _values
@@ -21,8 +22,6 @@ from policytool.formats.writing import WriteError, difference_error, require_sam
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from h5py import h5g
 
     from policytool.formats.document import Values
     from policytool.formats.edits import Counted, Placement
@@ -51,7 +50,7 @@ dtype's name (keras/src/saving/saving_lib.py, ``H5Entry``).
 _DTYPE: Final = "dtype"
 
 
-def describe(root: h5py.Group, attributes: Attributes) -> None:
+def describe(root: h5g.GroupID, attributes: Attributes) -> None:
     """
     Create groups with their attributes; None means that a group lacks the attribute.
 
@@ -63,9 +62,9 @@ def describe(root: h5py.Group, attributes: Attributes) -> None:
         for name, value in values.items():
             if isinstance(value, bytes):
                 # of variable length, which is stored outside the object header of at most 64 KiB
-                group.attrs.create(name, value, dtype=h5py.string_dtype("ascii"))
+                h5py.Group(group).attrs.create(name, value, dtype=h5py.string_dtype("ascii"))
             elif isinstance(value, str):
-                group.attrs[name] = value
+                _write_text(group, name, value)
             elif value is not None:
                 _write_names(group, name, value)
 
@@ -94,7 +93,14 @@ def check(root: h5g.GroupID, attributes: Attributes) -> None:
             )
 
 
-def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
+def _write_text(item: h5g.GroupID | h5d.DatasetID, attribute: str, value: str) -> None:
+    """Write an attribute that is a text, as h5py does. A model has thousands of them."""
+    array = np.asarray(value, dtype=h5py.string_dtype())
+    kind = h5t.py_create(array.dtype, logical=True)
+    h5a.create(item, attribute.encode(), kind, h5s.create(h5s.SCALAR)).write(array)
+
+
+def _write_names(group: h5g.GroupID, attribute: str, values: Sequence[str]) -> None:
     """
     Write an attribute that is an array of names. If it does not fit in an object header, split it
     into ``attribute0``, ``attribute1``, ...
@@ -112,18 +118,34 @@ def _write_names(group: h5py.Group, attribute: str, values: Sequence[str]) -> No
     pieces = [data]
     while any(piece.nbytes > _LARGEST_ATTRIBUTE for piece in pieces):
         pieces = np.array_split(data, len(pieces) + 1)
+    group_attributes = h5py.Group(group).attrs
     for number, piece in enumerate(pieces):
-        group.attrs[attribute if len(pieces) == 1 else f"{attribute}{number}"] = piece
+        group_attributes[attribute if len(pieces) == 1 else f"{attribute}{number}"] = piece
 
 
-class Groups(OpenGroups[h5py.Group]):
+class Groups(OpenGroups[h5g.GroupID]):
     """The groups of a new file."""
 
-    def require(self, path: Sequence[str]) -> h5py.Group:
+    def require(self, path: Sequence[str]) -> h5g.GroupID:
         """Return the group at a path, and create it if it does not exist."""
         for step in self.close_others(flat(path)):
-            self.enter(step, self.last.require_group(step))
+            name, links = step.encode(), self.last.links
+            self.enter(
+                step,
+                h5g.open(self.last, name)
+                if links.exists(name)
+                else h5g.create(self.last, name, lcpl=_named(name)),
+            )
         return self.last
+
+
+def _named(name: bytes) -> h5p.PropLCID | None:
+    """Return the creation properties of a link, which contain the encoding of its name."""
+    if name.isascii():
+        return None
+    properties = h5p.create(h5p.LINK_CREATE)
+    properties.set_char_encoding(h5t.CSET_UTF8)
+    return properties
 
 
 def write_variables(
@@ -143,9 +165,8 @@ def write_variables(
     :raises OSError: if the operating system fails, for example because the disk is full.
     """
     with storage.drafting(draft, "w", start) as opened:
-        root = opened.file["/"]
-        describe(root, attributes)
-        groups = Groups(root)
+        describe(opened.root, attributes)
+        groups = Groups(opened.root)
         return {
             placement.path: counts
             for prefix, placement in placements
@@ -165,11 +186,15 @@ def _variable(
     """
     *above, name = flat((prefix, *placement.path))
     kind = OPAQUE.get(placement.dtype)
-    dataset = groups.require(above).create_dataset(
-        name, shape=placement.shape, dtype=kind or _values.dtype_of(placement)
+    dataset = h5d.create(
+        groups.require(above),
+        name.encode(),
+        h5t.py_create(np.dtype(kind) if kind else _values.dtype_of(placement), logical=True),
+        h5s.create_simple(placement.shape),
+        dcpl=_without_times(),
     )
     if kind:
-        dataset.attrs[_DTYPE] = placement.dtype
+        _write_text(dataset, _DTYPE, placement.dtype)
     total: Counts | None = None
     value_count = 0
     for block, counts in _values.stored_blocks(placement, values):
@@ -181,6 +206,13 @@ def _variable(
         value_count += block.size
         total = (total or Counts()) + counts if counts is not None else total
     return total
+
+
+def _without_times() -> h5p.PropDCID:
+    """Return the creation properties of a dataset, without the time at which it is written."""
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_obj_track_times(False)
+    return properties
 
 
 def boxes(
@@ -203,10 +235,10 @@ def boxes(
         yield (), ()
 
 
-def _write(dataset: h5py.Dataset, start: int, block: np.ndarray[Any, Any]) -> None:
+def _write(dataset: h5d.DatasetID, start: int, block: np.ndarray[Any, Any]) -> None:
     """Write values from the ``start``-th on."""
-    kind = dataset.id.get_type() if block.dtype.kind == "V" else None
+    kind = dataset.get_type() if block.dtype.kind == "V" else None
     for corner, shape in boxes(dataset.shape, start, block.size):
         count = math.prod(shape)
         piece, block = np.ascontiguousarray(block[:count]).reshape(shape), block[count:]
-        dataset.id.write(*spaces(dataset.id, (corner, shape)), piece, mtype=kind)
+        dataset.write(*spaces(dataset, (corner, shape)), piece, mtype=kind)

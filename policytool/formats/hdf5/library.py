@@ -13,7 +13,7 @@ import itertools
 import math
 import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -368,10 +368,11 @@ def read(
     mtype: h5t.TypeID | None,
 ) -> None:
     """
-    Read values, with memory limited to the needs of the chunks, because the size of a chunk after
-    its filters is known only after they run.
+    Read values. For chunks, memory is limited to their needs, because the size of a chunk after its
+    filters is known only after they run.
     """
-    with crash_guard.limited_memory(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
+    size = _chunk_bytes(dataset)
+    with crash_guard.limited_memory(_SPARE + _CHUNK_COPIES * size) if size else nullcontext():
         dataset.read(memory, file, array, mtype=mtype)
 
 
