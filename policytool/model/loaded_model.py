@@ -166,7 +166,7 @@ class LoadedModel:
         """Whether Keras 3 wrote the file."""
         return self.family == KERAS3
 
-    @property
+    @cached_property
     def loader(self) -> str:
         """
         The newest release of the library that loads such files, with its name in
