@@ -701,13 +701,17 @@ def run_script(script: str, folder: Path, **variables: str) -> subprocess.Comple
 
 
 def test_the_script_of_the_page_forbids_a_policy(tmp_path: Path) -> None:
-    """It fails for a policy, and for a model that cannot be read."""
+    """It fails for a policy that is not accepted, and for a model that cannot be read."""
     models = tmp_path / "models"
     models.mkdir()
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", models)
     assert run_script(scripts("Forbid a policy"), tmp_path).returncode == 0
     shutil.copy(FIXTURES / "tf2.15/global_float16.h5", models)
-    assert run_script(scripts("Forbid a policy"), tmp_path).returncode == 1
+    ended = run_script(scripts("Forbid a policy"), tmp_path)
+    assert ended.returncode == 1
+    assert "models/global_float16.h5,mlp/dense_a\n" in ended.stdout
+    shutil.copy(tmp_path / "layers.txt", tmp_path / "known.txt")
+    assert run_script(scripts("Forbid a policy"), tmp_path).returncode == 0
     (models / "global_float16.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     assert run_script(scripts("Forbid a policy"), tmp_path).returncode == 3
 

@@ -71,7 +71,7 @@ def installed_keras() -> InstalledKeras:
     name = next((name for name in names if importlib.util.find_spec(name) is not None), None)
     if name is None:
         raise MissingPackageError(
-            "policytool.load needs Keras; install it with: pip install policytool[check]"
+            "policytool.load needs Keras; install it with: pip install 'policytool[check]'"
         )
     module = importlib.import_module(name)
     library = name if name == "tf_keras" or module.__version__.startswith("3.") else "tf"

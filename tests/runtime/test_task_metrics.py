@@ -222,13 +222,21 @@ def test_rows_have_to_match(place: Path, rows: int, said: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "names", "said"),
     [
-        ({"y": [0]}, ("a",), "the labels contain y, but the model has the outputs a"),
+        (
+            {"y": [0]},
+            ("a", "b"),
+            "the labels contain y, but the outputs of the model have the names a, b",
+        ),
         (
             {"a": [0], "c": [0]},
             ("a", "b"),
-            "the labels contain c, but the model has the outputs a, b",
+            "the labels contain c, but the outputs of the model have the names a, b",
         ),
-        ({}, ("a",), "the labels contain no array, but the model has the outputs a"),
+        (
+            {},
+            ("a",),
+            "the labels contain no array, but the outputs of the model have the names a",
+        ),
         ({"": [0]}, ("a", "b"), "the labels contain an array without a name, but"),
         ({"a": 5}, ("a",), "the labels of output a have no rows"),
     ],

@@ -219,28 +219,26 @@ def read_arrays(
 ) -> tuple[list[Any], list[str]]:
     """
     Return the arrays of a file in the order of the inputs, and for each how it was fitted to its
-    input. A single array is the single input, whatever its name.
+    input.
 
     :raises Refused: if the file cannot be read, is larger than the memory, or contains other arrays
         than the model expects.
     """
-    arrays, names = arrays_of(path), [slot.name for slot in slots]
-    if len(arrays) == len(names) == 1:
-        arrays = dict(zip(names, arrays.values()))
-    arrays = with_names(arrays, names)
+    arrays = with_names(arrays_of(path), [slot.name for slot in slots])
     return fitted_arrays(arrays, slots, recipes, Source(path, CODE, "the file"))
 
 
 def with_names(arrays: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """
-    Return arrays by name; those without a name get the names of the inputs or outputs in order. The
-    array of an ``.npy`` file has an empty name.
+    Return arrays by name; those without a name get the names of the inputs or outputs in order. A
+    single array belongs to a single input or output, whatever its name.
     """
+    if len(arrays) == len(names) == 1:
+        return dict(zip(names, arrays.values()))
     unnamed = [_UNNAMED.format(number) for number in range(len(names))]
-    values = {unnamed[0]: arrays[""]} if [*arrays] == [""] and names else arrays
-    if set(values) != set(unnamed):
+    if set(arrays) != set(unnamed):
         return arrays
-    return {name: values[key] for name, key in zip(names, unnamed)}
+    return {name: arrays[key] for name, key in zip(names, unnamed)}
 
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
@@ -406,7 +404,7 @@ def by_output(labels: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     unknown = sorted(set(labels) - set(names))
     if unknown or not labels:
         unknown_names = ", ".join(name or "an array without a name" for name in unknown[:_SHOWN])
-        text = "the labels contain {}, but the model has the outputs {}"
+        text = "the labels contain {}, but the outputs of the model have the names {}"
         raise Refused(
             LABELS_CODE, text.format(unknown_names or "no array", ", ".join(names[:_SHOWN]))
         )
