@@ -163,12 +163,19 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
 def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Facts:
     """
     Return the arguments in a layer's config that differ from those of a default instance, as kinds
-    of arguments in the data. Missing keys have the default.
+    of arguments in the data. Missing keys have the default. Old configs have 0 and 1 for False and
+    True.
     """
     return {
         key: word
         for key, value in sorted(config.items())
-        if key not in LEFT_OUT and (word := kind_of_argument(value)) != default.get(key)
+        if key not in LEFT_OUT
+        and (
+            word := kind_of_argument(
+                bool(value) if isinstance(default.get(key), bool) and value in (0, 1) else value
+            )
+        )
+        != default.get(key)
     }
 
 

@@ -66,6 +66,8 @@ def config(**more: object) -> dict[str, object]:
         ("Dense", config(activation="relu"), ()),
         ("Dense", config(activation="odd"), ("activation=odd",)),
         ("Dense", config(use_bias=False), ("use_bias=False",)),
+        ("Dense", config(use_bias=1), ()),
+        ("Dense", config(use_bias=0), ("use_bias=False",)),
         ("Dense", config(bias_initializer="ones", bias_regularizer="l2"), ()),
         ("Cell", {"use_bias": True, "activation": "relu"}, ()),
         ("Cell", {"activation": {"class_name": "LeakyReLU", "config": {}}}, ()),
