@@ -56,10 +56,11 @@ def fitted_arrays(
     names = [slot.name for slot in slots]
     if set(arrays) != set(names):
         raise source.refused(
-            "{} contains {}, but the model expects {}",
+            "{} contains {}, but the model expects {}{}",
             source.name,
             listed(sorted(arrays)),
             listed(names),
+            "; leave out the others, such as labels" if set(names) < set(arrays) else "",
         )
     empty = [name for name in names if not arrays[name].size]
     if empty:
