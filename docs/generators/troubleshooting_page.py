@@ -25,6 +25,9 @@ _EVERYWHERE: Final = "all releases"
 _MOST_USES: Final = 3
 """So many entries have a check that is described above all entries."""
 
+_DESCRIBED: Final = re.compile(r"policytool (?:inspect \S+ --releases all|audit \S+ --target \S+)")
+"""The commands of checks that are described above all entries."""
+
 
 def troubleshooting_page() -> str:
     """Return the page: a list of messages, and a section for each entry."""
@@ -75,11 +78,10 @@ def _section(entry: Entry) -> Iterator[str]:
     yield entry.title
     yield "```"
     yield ""
-    if entry.releases != _EVERYWHERE:
-        yield f"In {_prose(entry.releases)}."
-        yield ""
-    yield f"**Cause.** {_prose(entry.cause)}"
-    if _uses()[entry.check.text] < _MOST_USES:
+    releases = "" if entry.releases == _EVERYWHERE else f" ({_prose(entry.releases)})"
+    yield f"**Cause{releases}.** {_prose(entry.cause)}"
+    is_described = _DESCRIBED.fullmatch(entry.check.command or "")
+    if _uses()[entry.check.text] < _MOST_USES and not is_described:
         yield ""
         yield from _step("Check.", entry.check)
     steps = [step for step in entry.fix if not step.text.strip().endswith(_ABOVE)]

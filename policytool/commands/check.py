@@ -73,8 +73,10 @@ def follow_note(check: Check, measure: Callable[[], Check]) -> CheckNote | None:
     prefix = f"if every layer followed {check.candidate.policy}, "
     try:
         followed = measure()
-    except (ModelFileError, UsageError, WorkerError) as error:
-        return CheckNote(code="every-layer", message=f"{prefix}it could not run: {error}")
+    except UsageError:  # the options do not apply, such as to a graph without layers
+        return None
+    except (ModelFileError, WorkerError) as error:
+        return CheckNote(code="every-layer", message=f"{prefix}the model could not run: {error}")
     difference = next(
         (
             text

@@ -118,13 +118,19 @@ class _Builder:
         self.node_by_path[layer.path] = index
         details = (Fact(label="layer", text=layer.path), *mark.details)
         marks = self.add_below(layer.path, index)
+        text = " · ".join(filter(None, (layer.class_name, mark.text)))
         if marks:
             block = _block(layer.name, parent, marks)
+            if mark.text and not any(below.text for below in marks):
+                # the layers inside follow this one, such as those of MultiHeadAttention
+                tone = max(block.tone, mark.tone, key=_SEVERITY.index)
+                block = block._replace(text=text, tone=tone)
+                marks = [mark]
             self.nodes[index] = block._replace(details=details)
             return marks
         self.nodes[index] = Node(
             label=layer.name,
-            text=" · ".join(filter(None, (layer.class_name, mark.text))),
+            text=text,
             tone=mark.tone,
             parent=parent,
             details=details,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from policytool.support import project
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -172,9 +174,10 @@ def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) ->
 def pieces(word: str, room: int) -> list[str]:
     """
     Return the parts of a word that is longer than a line: a path is broken after slashes, and other
-    words, and names that are longer than a line, where the line ends.
+    words, and names that are longer than a line, where the line ends. The URL of a page stays
+    whole, so that it can be copied.
     """
-    if width_of(word) <= room:
+    if width_of(word) <= room or word.startswith(project.URL):
         return [word]
     parts = [""]
     for name in _NAME.findall(word):

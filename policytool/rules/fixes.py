@@ -340,7 +340,10 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
     if not open_reason:
         return None
     name = release_name(target)
-    return f"compatibility of the converted model with {name} is unknown: {open_reason}"
+    return (
+        f"migrate --target {target} converts the model, but its compatibility with {name} is "
+        f"unknown: {open_reason}"
+    )
 
 
 def doubt_advice(case: RuleInput, target: str, name: str, otherwise: str) -> str:

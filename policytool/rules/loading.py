@@ -152,7 +152,10 @@ _OBSTACLE_ADVICE: Final = {
 
 
 _WITHOUT_CONFIG: Final = {
-    "weights": "build the model from its code and call load_weights",
+    "weights": (
+        "build the model from its code and call load_weights, or pass the file to migrate "
+        "--weights with the architecture"
+    ),
     "savedmodel": "load its signatures as a layer with keras.layers.TFSMLayer",
 }
 """

@@ -118,4 +118,4 @@ def test_failed_run_is_reported_with_the_reason() -> None:
 
     note = follow_note(made(usual(1e-4)), fail)
     assert note is not None
-    assert note.message.endswith("it could not run: there is no kernel")
+    assert note.message.endswith("the model could not run: there is no kernel")

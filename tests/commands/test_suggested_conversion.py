@@ -93,3 +93,10 @@ def test_a_lambda_that_only_scales_has_a_fix(name: str) -> None:
     printed = run("inspect", FIXTURES / name).out
     assert "unknown in Keras 3" in printed
     assert "\n  fix: policytool migrate" in printed
+
+
+def test_a_reason_is_printed_once() -> None:
+    """If the hint of a finding contains the reason, the last line refers to it."""
+    printed = run("audit", FIXTURES / "tf2.3/string_lookup", "--target", "keras3").out
+    assert "no command fixes it for Keras 3  the hint of PT501 contains the reason" in printed
+    assert printed.count("StringLookup") == 1

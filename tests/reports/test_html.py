@@ -45,6 +45,7 @@ from policytool.reports.page import (
     Spread,
     Spreads,
     Table,
+    Tone,
 )
 from policytool.reports.plans import Migrations
 from policytool.reports.tuning import TUNE_REPORTERS
@@ -323,6 +324,18 @@ def test_block_has_the_largest_value_in_it() -> None:
     drawn = layer_graph("", layers, lambda layer: marks[layer.path])
     assert drawn is not None
     assert drawn.nodes[1].text == "1 float32, up to 4e-3"
+
+
+def test_a_layer_around_others_shows_its_own_mark() -> None:
+    """If the layers inside have no mark, such as those of a MultiHeadAttention."""
+    paths = ["net", "net/mha", "net/mha/query", "net/mha/key", "net/dense"]
+    chained = example_pages.chain(paths)
+    layers = [replace(layer, name=layer.path.rpartition("/")[2]) for layer in chained]
+    marks = {"net/mha": LayerMark(text="changed", tone=Tone.HALF)}
+    drawn = layer_graph("", layers, lambda layer: marks.get(layer.path, LayerMark(text="")))
+    assert drawn is not None
+    (around,) = (node for node in drawn.nodes if node.label == "mha")
+    assert (around.text, around.tone) == ("Dense · changed", Tone.HALF)
 
 
 def test_rows_that_stand_for_others_are_before_them() -> None:

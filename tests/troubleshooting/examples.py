@@ -220,5 +220,10 @@ EXAMPLES: Final = {
     "other-load-error": h5("tf2.15/mha.h5", "TF 2.15"),
     "other-save-error": archive("keras3.15/default_float32.keras", "dense"),
     "floatx": h5("tf2.15/default_float32.h5", "mixed_bfloat16"),
+    "serving-request": exported("tf2.15/global_mixed_float16", "serving_default"),
+    "tfjs-dtype": exported("tf2.15/default_float32", "dense"),
+    "graph-dtype": exported("tf2.15/default_float32", "TF 2.15"),
+    "graph-name": exported("tf2.15/global_mixed_float16", "serving_default"),
+    "path-object": h5("tf2.15/default_float32.h5", "HDF5"),
 }
 """By the id of the entry."""

@@ -201,7 +201,7 @@ def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]
             code="no-policies",
             message=(
                 f"{path} is a Keras 1 model, and Keras 1 layers have no dtype; convert the model "
-                "to Keras 2 first"
+                "to Keras 2 first, with migrate --target tf_keras"
             ),
             path=path,
         )

@@ -203,7 +203,16 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
     for command in audited.commands:
         if command.reason is not None:
             target = f" for {release_name(command.target)}" if command.target is not None else ""
-            yield f"no command fixes it{target}", command.reason
+            rule = next(
+                (
+                    finding.rule
+                    for finding in audited.findings
+                    if finding.advice is not None and command.reason in finding.advice
+                ),
+                None,
+            )
+            reason = command.reason if rule is None else f"the hint of {rule} contains the reason"
+            yield f"no command fixes it{target}", reason
 
 
 def fix_sentences(audited: Audited, finding: Finding) -> str:

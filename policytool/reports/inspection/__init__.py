@@ -330,7 +330,7 @@ _SERVING: Final = "serving_default"
 
 def _serving(model: Model) -> str:
     """
-    Return a signature of a SavedModel, and the programs that run it; nothing for other models. No
+    Return the programs that run a SavedModel, and its signature; nothing for other models. No
     program runs a damaged one.
     """
     if not model.signatures:
@@ -341,9 +341,9 @@ def _serving(model: Model) -> str:
     further_count = len(model.signatures) - 1
     others = f" and {further_count} more" if further_count else ""
     return (
+        "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3 run its "
         f"{'signatures' if further_count else 'signature'} "
-        f"{signature_words(first, with_shapes=False)}{others} for "
-        "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
+        f"{signature_words(first, with_shapes=False)}{others}"
     )
 
 

@@ -13,6 +13,7 @@ from policytool.model.model import Source
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
+from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.reports.fields import (
     CODE,
@@ -156,7 +157,8 @@ def _notes(layer: Layer) -> Iterator[str]:
     if layer.quantization is not None:
         yield "quantized"
     if layer.opaque:
-        yield "custom code"
+        is_op = layer_facts(layer.class_name).is_op_layer
+        yield "TensorFlow function" if is_op else "custom code"
     if layer.autocast is False and layer.class_name not in MODEL_CLASSES:
         yield "no autocast"
     if layer.also_at:

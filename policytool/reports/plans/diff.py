@@ -256,11 +256,24 @@ def conversion_facts(
         text = f"{join_first(proven_classes, 8)}: predictions of both libraries were identical"
         yield Fact(label="tested", text=text)
     if conversion.unmeasured and not is_verified:
-        text = f"no measurement covers {join_first(conversion.unmeasured, 8)}"
+        text = f"no measurement covers {_unmeasured_words(conversion.unmeasured)}"
         yield Fact(label="untested", text=text, tone=Tone.CAUTION)
     if matching:
         measured = measured_releases(family_of(conversion.target))
         yield Fact(label="same in", text=loader_ranges(matching, measured))
+
+
+def _unmeasured_words(names: Sequence[str]) -> str:
+    """Return names of layer classes, with custom classes as a group."""
+    prefix = "the custom class "
+    custom = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    if len(custom) < _FEWEST_CUSTOM:
+        return join_first(names, 8)
+    others = [name for name in names if not name.startswith(prefix)]
+    return join_first([*others, f"the custom classes {join_first(custom, 8)}"], 8)
+
+
+_FEWEST_CUSTOM: Final = 2
 
 
 def stored_values_words(conversion: Conversion) -> str:

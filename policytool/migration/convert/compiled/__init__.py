@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from policytool.formats import TITLES
 from policytool.formats.edits import Placement
 from policytool.migration.convert.compiled import optimizer
 from policytool.migration.convert.compiled.optimizer import (
@@ -442,7 +443,7 @@ def _state(
         if stored is None:
             if context.loaded.is_saved_object:  # its state is among the checkpoint's variables
                 raise UnmappedError(
-                    f"policytool does not read it from {context.loaded.document.format} files"
+                    f"policytool does not read it from the {TITLES[context.loaded.document.format]}"
                 )
             return ()
         if (reason := _state_obstacle(new_optimizer, target)) is not None:
