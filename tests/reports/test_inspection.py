@@ -20,7 +20,7 @@ from policytool.commands.inspect import (
     SuggestedFix,
     select,
 )
-from policytool.model.model import Source
+from policytool.model.model import Signature, Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View
 from policytool.reports.inspection import REPORTERS
@@ -342,6 +342,14 @@ def test_golden_tables_of_graphs(width: int) -> None:
 def test_golden_table_of_a_graph_in_colour() -> None:
     """A contradiction is red."""
     compared(TABLE.render(whole(traced_in("float32")), View(colour=True)), "traced-colour.80.txt")
+
+
+@pytest.mark.parametrize("inputs", [{"x": "float32"}, {}])
+def test_only_signatures_with_inputs_become_layers(inputs: dict[str, str]) -> None:
+    """TFSMLayer is called with inputs."""
+    signature = Signature(name="count", inputs=inputs, outputs={"y": "float32"})
+    text = TABLE.render(whole(replace(traced_in("float32"), signatures=(signature,))), View())
+    assert ("TFSMLayer" in text) is bool(inputs)
 
 
 def test_layer_without_an_op_in_its_dtype_has_a_note() -> None:

@@ -340,8 +340,13 @@ def _serving(model: Model) -> str:
     first = min(model.signatures, key=lambda signature: signature.name != _SERVING)
     further_count = len(model.signatures) - 1
     others = f" and {further_count} more" if further_count else ""
+    programs = (
+        "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
+        if first.inputs  # which a layer needs
+        else "TF Serving and tf.saved_model.load"
+    )
     return (
-        "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3 run its "
+        f"{programs} run its "
         f"{'signatures' if further_count else 'signature'} "
         f"{signature_words(first, with_shapes=False)}{others}"
     )
