@@ -34,6 +34,7 @@ from tests.helpers.small_models import (
     Object,
     dense,
     h5_model,
+    instance,
     keras_members,
     keras_object,
     keras_zip,
@@ -766,10 +767,9 @@ def test_numbers_that_json_lacks_are_strings_in_the_report(
 @pytest.mark.parametrize("steps", ["NaN", "Infinity", "1e400"])
 def test_growth_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path: Path) -> None:
     """A dynamic loss scale whose steps are no integer is an observation or a refusal."""
-    scale = {
-        "class_name": "DynamicLossScale",
-        "config": {"initial_loss_scale": 2.0, "increment_period": "STEPS", "multiplier": 2.0},
-    }
+    scale = instance(
+        "DynamicLossScale", initial_loss_scale=2.0, increment_period="STEPS", multiplier=2.0
+    )
     policy = {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": scale}}
     config = json.dumps(sequential(dense(dtype=policy))).replace('"STEPS"', steps)
     assert run("inspect", h5_model(tmp_path / "scale.h5", config)).code in {0, 3}
@@ -778,13 +778,11 @@ def test_growth_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path
 @pytest.mark.parametrize("steps", ["NaN", "Infinity"])
 def test_optimizer_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path: Path) -> None:
     """The same holds for the optimizer's loss scale."""
-    optimizer = {
-        "class_name": "LossScaleOptimizer",
-        "config": {
-            "inner_optimizer": {"class_name": "Adam", "config": {}},
-            "dynamic_growth_steps": "STEPS",
-        },
-    }
+    optimizer = instance(
+        "LossScaleOptimizer",
+        inner_optimizer={"class_name": "Adam", "config": {}},
+        dynamic_growth_steps="STEPS",
+    )
     path = h5_model(tmp_path / "scale.h5", sequential())
     with h5py.File(path, "a") as file:
         file.attrs["training_config"] = json.dumps({"optimizer_config": optimizer}).replace(
@@ -894,22 +892,14 @@ def test_layers_with_equal_names_are_listed_once_each(tmp_path: Path) -> None:
         {"class_name": "Dense", "config": None},
         {"class_name": "Dense", "config": {"name": 5, "trainable": True}},
         {"class_name": "Dense", "config": {"name": "", "trainable": True, "dtype": 16}},
-        {
-            "class_name": "Dense",
-            "config": {"name": "d", "trainable": True, "dtype": {"class_name": "Policy"}},
-        },
-        {
-            "class_name": "Dense",
-            "config": {
-                "name": "d",
-                "trainable": True,
-                "dtype": {"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": None}}},
-            },
-        },
-        {
-            "class_name": "Bidirectional",
-            "config": {"name": "b", "trainable": True, "layer": 5, "backward_layer": []},
-        },
+        instance("Dense", name="d", trainable=True, dtype={"class_name": "Policy"}),
+        instance(
+            "Dense",
+            name="d",
+            trainable=True,
+            dtype={"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": None}}},
+        ),
+        instance("Bidirectional", name="b", trainable=True, layer=5, backward_layer=[]),
         {"class_name": "Dense", "config": {"name": "a/b~c", "trainable": True}},
         None,
         5,

@@ -16,6 +16,7 @@ from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,8 +54,7 @@ def keras2(calls: Calls) -> Config:
     """Return the config of a functional model as Keras 2 writes it."""
     layers = [
         {
-            "class_name": "InputLayer",
-            "config": {"name": "i", "batch_input_shape": [None, 3], "dtype": "float32"},
+            **instance("InputLayer", name="i", batch_input_shape=[None, 3], dtype="float32"),
             "name": "i",
             "inbound_nodes": [],
         }
@@ -66,8 +66,7 @@ def keras3(calls: Calls) -> Config:
     """Return the config of a functional model as Keras 3 writes it."""
     layers = [
         {
-            "class_name": "InputLayer",
-            "config": {"name": "i", "batch_shape": [None, 3], "dtype": "float32"},
+            **instance("InputLayer", name="i", batch_shape=[None, 3], dtype="float32"),
             "name": "i",
             "inbound_nodes": [],
         }
@@ -85,8 +84,7 @@ def _functional(layers: list[Config], calls: Calls, node: Any) -> Config:
         config = {"name": name, "trainable": True, "dtype": "float32", "activation": "linear"}
         layers.append(
             {
-                "class_name": "Activation",
-                "config": config,
+                **instance("Activation", **config),
                 "name": name,
                 "inbound_nodes": [node(layer, call) for layer, call in taken],
             }
@@ -337,10 +335,7 @@ def test_layer_after_a_nested_model_that_returns_one_axis(last: Config, *, fails
 
     def graph(*layers: Config) -> Config:
         outputs = [[layers[-1]["name"], 0, 0]]
-        return {
-            "class_name": "Functional",
-            "config": {"layers": list(layers), "output_layers": outputs},
-        }
+        return instance("Functional", layers=list(layers), output_layers=outputs)
 
     inner = called(chain(INPUT, functional(LISTED), BUILT), "chain", "x")
     normal = called({"class_name": "LayerNormalization", "config": {}}, "n", "chain")
