@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import json
 import struct
-import subprocess
 import sys
 import time
 import zipfile
@@ -33,6 +32,7 @@ from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
 from tests.fuzz import oracle, processes, record
 from tests.helpers import convertible_models, small_models
 from tests.helpers.marks import ALONE, THOROUGH
+from tests.helpers.scripts import run_captured
 from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
@@ -256,12 +256,8 @@ def test_no_process_is_started_to_read_a_file(command: str) -> None:
     h5py asks for the machine's name when it is imported, and Python ran ``uname -p``, the first on
     PATH, for a part of the answer.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    done = run_captured(
+        [sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"], check=False
     )
     assert done.returncode in {0, 1}, done.stderr
 
