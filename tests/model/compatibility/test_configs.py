@@ -18,6 +18,7 @@ import policytool
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
+from tests.helpers.convertible_models import input2, layer2
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import (
     Config,
@@ -43,15 +44,21 @@ FLOATS: Final[Config] = instance(
 ATTENTION: Final[Config] = instance(
     "MultiHeadAttention", name="b", trainable=True, dtype="float32", num_heads=2, key_dim=3
 )
-BY_NAME: Final[Config] = instance(
-    "Functional",
-    name="model",
-    layers=[
-        {**FLOATS, "name": "a", "inbound_nodes": []},
-        {**ATTENTION, "name": "b", "inbound_nodes": [[["a", 0, 0, {"value": ["a", 0, 0]}]]]},
-    ],
-    input_layers=[["a", 0, 0]],
-    output_layers=[["b", 0, 0]],
+INPUT: Final = input2("a", 6, 4)
+
+
+def functional(*layers: Config, outputs: tuple[str, ...] = ("b",)) -> Config:
+    """Return a functional model."""
+    inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
+    ends = [[name, 0, 0] for name in outputs]
+    return instance(
+        "Functional", name="model", layers=list(layers), input_layers=inputs, output_layers=ends
+    )
+
+
+BY_NAME: Final = functional(
+    INPUT,
+    {**ATTENTION, "name": "b", "inbound_nodes": [[["a", 0, 0, {"value": ["a", 0, 0]}]]]},
 )
 
 KERAS3_LOADERS: Final = tuple(name for name in LOADERS if name.startswith("keras3"))
@@ -62,21 +69,8 @@ def with_states(layer: Config) -> Config:
     Return a model with a recurrent layer on a sequence and a state, as Keras 2.3.1 writes it. Keras
     3.6 and 3.15 fail to load it because of the state, and 3.0 and 3.3 for another reason.
     """
-    state = {
-        **instance("InputLayer", batch_input_shape=[None, 3], dtype="float32", name="s"),
-        "name": "s",
-        "inbound_nodes": [],
-    }
     called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}], ["s", 0, 0, {}]]]}
-    inputs = {**FLOATS, "name": "a", "inbound_nodes": []}
-    return {
-        "class_name": "Model",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [inputs, state, called],
-            "input_layers": [["a", 0, 0], ["s", 0, 0]],
-        },
-    }
+    return {**functional(INPUT, input2("s", 3), called), "class_name": "Model"}
 
 
 GRU: Final[Config] = instance("GRU", name="b", trainable=True, dtype="float32", units=3)
@@ -305,27 +299,19 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
     A Sequential in a Sequential of Keras 2 loads in Keras 3.15, because it has no graph; a
     functional model followed by a Dense in a Sequential does not.
     """
-    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [FLOATS, dense()]}}
+    inner = sequential(FLOATS, dense(), name="inner")
     found = verdicts_on(sequential(FLOATS, inner), tmp_path / "model.h5")
     kinds = {cause.kind for cause in found["keras3.15"].causes}
     assert kinds <= {Obstacle.VARIABLES}  # the file has no weights
-    functional = {
-        "class_name": "Functional",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [{**FLOATS, "name": "a", "inbound_nodes": []}],
-            "output_layers": [],
-        },
-    }
-    found = verdicts_on(sequential(FLOATS, functional, dense()), tmp_path / "model.h5")
+    model = functional(INPUT, outputs=())
+    found = verdicts_on(sequential(FLOATS, model, dense()), tmp_path / "model.h5")
     assert {
         loader
         for loader, verdict in found.items()
         if any("returns a list" in cause.reason for cause in verdict.causes)
     } == {"keras3.0", "keras3.4", "keras3.15"}
-    found = verdicts_on(
-        sequential(FLOATS, {**functional, "class_name": "Model"}), tmp_path / "model.h5"
-    )
+    model["class_name"] = "Model"
+    found = verdicts_on(sequential(FLOATS, model), tmp_path / "model.h5")
     assert "counts the variables" in str([cause.reason for cause in found["keras3.3"].causes])
 
 
@@ -360,16 +346,8 @@ def test_json_is_always_compiled(
 
 def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
     """TF 1.15 loads it, and TF 2.3 and later and Keras 3 do not."""
-    inner = instance(
-        "Network",
-        name="inner",
-        layers=[
-            {**FLOATS, "name": "a", "inbound_nodes": []},
-            {**dense(), "name": "d", "inbound_nodes": [[["a", 0, 0, {}]]]},
-        ],
-        input_layers=[["a", 0, 0]],
-        output_layers=[["d", 0, 0]],
-    )
+    called = {**dense(), "name": "d", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    inner = {**functional(INPUT, called, outputs=("d",)), "class_name": "Network"}
     model = h5_model(tmp_path / "model.h5", sequential(FLOATS, inner))
     refusing = {
         loader
@@ -460,13 +438,8 @@ def with_constant(
     dtype: str, constant: object, *, before: bool = True, cast: bool = False
 ) -> Config:
     """Return a model that adds a number to its input, as TF 2.15 writes it."""
-    entries: list[Config] = [
-        {
-            **instance("InputLayer", batch_input_shape=[None, 3], dtype=dtype, name="a"),
-            "name": "a",
-            "inbound_nodes": [],
-        }
-    ]
+    entries: list[Config] = [input2("a", 3)]
+    entries[0]["config"]["dtype"] = dtype
     if cast:
         entries.append(op_layer("cast", [["a", 0, 0, {"dtype": "float32"}]]))
     tensor = [entries[-1]["name"], 0, 0]
@@ -476,21 +449,12 @@ def with_constant(
         else [*tensor, {"y": constant, "name": None}]
     )
     entries.append(op_layer("__operators__.add", [node]))
-    config = {"name": "model", "layers": entries}
-    return {
-        "class_name": "Functional",
-        "config": {
-            **config,
-            "input_layers": [["a", 0, 0]],
-            "output_layers": [[entries[-1]["name"], 0, 0]],
-        },
-    }
+    return functional(*entries, outputs=(entries[-1]["name"],))
 
 
 def op_layer(function: str, nodes: list[object]) -> Config:
     """Return an op layer whose dtype is independent of the dtype of its function."""
-    config = {"name": function, "trainable": True, "dtype": "float32", "function": function}
-    return {**instance("TFOpLambda", **config), "name": function, "inbound_nodes": nodes}
+    return layer2("TFOpLambda", function, *nodes, function=function)
 
 
 @pytest.mark.parametrize(
@@ -580,15 +544,7 @@ def test_constants_as_states_fail_in_keras_2(keywords: dict[str, Any], tmp_path:
     'shape'`. Keras 3 stores constants as such.
     """
     gru = {**GRU, "name": "g", "inbound_nodes": [[["a", 0, 0, keywords]]]}
-    model = {
-        "class_name": "Functional",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [{**FLOATS, "name": "a", "inbound_nodes": []}, gru],
-            "input_layers": [["a", 0, 0]],
-        },
-    }
-    verdicts = verdicts_on(model, tmp_path / "model.h5")
+    verdicts = verdicts_on(functional(INPUT, gru), tmp_path / "model.h5")
     failing = {
         loader
         for loader, verdict in verdicts.items()
@@ -607,25 +563,10 @@ def test_masks_in_a_list_fail_in_the_newest_keras(tmp_path: Path) -> None:
     """
     mask = [["m", 0, 0], ["m", 0, 0]]
     call = [["a", 0, 0, {"mask": mask}], ["a", 0, 0, {"mask": mask}]]
-    attention = {
-        **instance("AdditiveAttention", name="b", trainable=True, dtype="float32", use_scale=False),
-        "name": "b",
-        "inbound_nodes": [call],
-    }
-    masks = {**FLOATS, "config": {**FLOATS["config"], "dtype": "bool", "name": "m"}}
-    model = {
-        "class_name": "Functional",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [
-                {**FLOATS, "name": "a", "inbound_nodes": []},
-                {**masks, "name": "m", "inbound_nodes": []},
-                attention,
-            ],
-            "input_layers": [["a", 0, 0], ["m", 0, 0]],
-        },
-    }
-    verdicts = verdicts_on(model, tmp_path / "model.h5")
+    attention = layer2("AdditiveAttention", "b", call, use_scale=False)
+    masks = input2("m", 6, 4)
+    masks["config"]["dtype"] = "bool"
+    verdicts = verdicts_on(functional(INPUT, masks, attention), tmp_path / "model.h5")
     failing = {
         loader
         for loader, verdict in verdicts.items()
