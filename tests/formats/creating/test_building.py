@@ -264,7 +264,7 @@ def test_names_above_the_object_header_size_are_split(tmp_path: Path) -> None:
     numbered attributes.
     """
     path = h5_model(tmp_path / "model.h5", sequential())
-    groups = tuple(StoredGroup(path=(f"layer_{number:04}_{'x' * 50}",)) for number in range(3000))
+    groups = tuple(StoredGroup(path=(f"layer_{number:03}_{'x' * 550}",)) for number in range(300))
     new = built(path, tmp_path / "new.h5", replace(NO_TENSORS, groups=groups))
     with h5py.File(new) as file:
         pieces = sorted(file["model_weights"].attrs)
