@@ -900,11 +900,7 @@ def test_contradicting_metadata_is_reported_and_the_newer_counts(tmp_path: Path)
     """
     path = small_saved_model(tmp_path / "saved")
     message = protobuf_messages.parse("KerasMetadata", b"")
-    other = {
-        "name": "dense_a",
-        "class_name": "Dense",
-        "config": {"name": "dense_a", "dtype": "float16"},
-    }
+    other = {**instance("Dense", name="dense_a", dtype="float16"), "name": "dense_a"}
     message.nodes.add(node_id=1, identifier=b"_tf_keras_layer", metadata=json.dumps(other).encode())
     (path / "keras_metadata.pb").write_bytes(message.SerializeToString())
     model = policytool.inspect(path)

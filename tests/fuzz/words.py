@@ -140,25 +140,13 @@ POLICIES: Final[tuple[Any, ...]] = (
         for kind in ("Policy", "PolicyV1")
     ),
     {"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": "dynamic"}},
-    {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "mixed_bfloat16"},
-        "registered_name": None,
-        "shared_object_id": 3,
-    },
+    {**instance3("DTypePolicy", "keras", name="mixed_bfloat16"), "shared_object_id": 3},
     instance3("QuantizedDTypePolicy", "keras", mode="int8", source_name="float32"),
     instance3(
         "DTypePolicyMap",
         "keras",
         default_policy=None,
-        policy_map={
-            "mlp/.*": {
-                "module": "keras",
-                "class_name": "DTypePolicy",
-                "config": {"name": "float16"},
-            }
-        },
+        policy_map={"mlp/.*": {**instance("DTypePolicy", name="float16"), "module": "keras"}},
     ),
 )
 

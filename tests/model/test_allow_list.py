@@ -134,11 +134,7 @@ def test_function_outside_the_allow_list_is_rejected(name: str) -> None:
     """
     if not _functions.is_pure_function(name):
         assert harms(
-            {
-                "class_name": "TFOpLambda",
-                "config": {"function": name},
-                "inbound_nodes": [["x", 0, 0, {}]],
-            }
+            {**instance("TFOpLambda", function=name), "inbound_nodes": [["x", 0, 0, {}]]}
         ) & {Harm.NAMED, Harm.UNKNOWN}
     if not is_pure_name(name):
         assert harms({"class_name": "Dense", "config": {"activation": name}})
@@ -157,17 +153,12 @@ def test_function_outside_the_allow_list_is_rejected(name: str) -> None:
 def test_method_that_no_release_writes_is_rejected(owner: str, method: str) -> None:
     """Class methods are looked up in all names of TensorFlow."""
     entry = {
-        "class_name": "ClassMethod",
-        "config": {"cls_symbol": owner, "method_name": method},
+        **instance("ClassMethod", cls_symbol=owner, method_name=method),
         "inbound_nodes": [["x", 0, 0, {}]],
     }
     assert Harm.NAMED in harms(entry)
     assert harms(
-        {
-            "class_name": "InstanceMethod",
-            "config": {"attr_name": f"__{method}"},
-            "inbound_nodes": [["x", 0, 0, {}]],
-        }
+        {**instance("InstanceMethod", attr_name=f"__{method}"), "inbound_nodes": [["x", 0, 0, {}]]}
     )
 
 
@@ -175,8 +166,7 @@ def test_method_that_no_release_writes_is_rejected(owner: str, method: str) -> N
 def test_call_with_only_constants_is_rejected(value: object) -> None:
     """It would run while the model is built and no release writes it."""
     entry: dict[str, Any] = {
-        "class_name": "TFOpLambda",
-        "config": {"function": "math.add"},
+        **instance("TFOpLambda", function="math.add"),
         "inbound_nodes": [["_CONSTANT_VALUE", -1, value, {"y": 2}]],
     }
     assert Harm.UNKNOWN in harms(entry)
@@ -197,8 +187,7 @@ def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
     """Releases parse text as protobuf."""
     assert Harm.UNKNOWN in harms(
         {
-            "class_name": "TensorFlowOpLayer",
-            "config": {"node_def": node, "name": "x"},
+            **instance("TensorFlowOpLayer", node_def=node, name="x"),
             "inbound_nodes": [["x", 0, 0, {}]],
         }
     )

@@ -22,7 +22,7 @@ from policytool.cli.exit_codes import Exit
 from tests.conftest import run, tensorflow
 from tests.helpers.marks import SLOW
 from tests.helpers.scripts import run_captured
-from tests.helpers.small_models import dense, keras_members, keras_zip
+from tests.helpers.small_models import dense, instance, keras_members, keras_zip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -240,11 +240,7 @@ for name in (path, written):
 def test_the_newest_keras_loads_no_pickles(tmp_path: Path) -> None:
     layer = {**dense(), "build_config": {"input_shape": [None, 6]}}
     members = keras_members(
-        {
-            "class_name": "Sequential",
-            "module": "keras",
-            "config": {"name": "mlp", "layers": [layer]},
-        }
+        {**instance("Sequential", name="mlp", layers=[layer]), "module": "keras"}
     )
     members[NAME] = npz(**{"layers/dense": np.array(Marker(tmp_path / "ran"), dtype=object)})
     del members["model.weights.h5"]

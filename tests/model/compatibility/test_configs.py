@@ -117,9 +117,8 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
                 name="b",
                 trainable=True,
                 layer={
+                    **instance("TimeDistributed", name="c", trainable=True, layer=dense()),
                     "module": "keras.layers",
-                    "class_name": "TimeDistributed",
-                    "config": {"name": "c", "trainable": True, "layer": dense()},
                     "build_config": {"input_shape": [None, 4]},
                 },
             ),
@@ -577,10 +576,7 @@ def test_masks_in_a_list_fail_in_the_newest_keras(tmp_path: Path) -> None:
 
 def _input(name: str, *shape: int) -> Config:
     return {
-        "module": "keras.layers",
-        "class_name": "InputLayer",
-        "config": {"batch_shape": [None, *shape], "dtype": "float32", "name": name},
-        "registered_name": None,
+        **instance3("InputLayer", batch_shape=[None, *shape], dtype="float32", name=name),
         "name": name,
         "inbound_nodes": [],
     }
@@ -912,11 +908,7 @@ def test_casts_between_layers_change_the_order_of_variables(name: str, *, fails:
 def test_operation_with_arguments_of_unmeasured_releases(tmp_path: Path) -> None:
     """Keras 3.8 loads a file of its own; 3.6 has no such argument, and 3.11 moved it."""
     entry = _called(
-        {
-            "class_name": "DotProductAttention",
-            "config": {"name": "d"},
-            "module": "keras.src.ops.nn",
-        },
+        {**instance("DotProductAttention", name="d"), "module": "keras.src.ops.nn"},
         ["x", 0, 0],
     )
     shape = {"shape": [None, 2, 4, 3], "dtype": "float32", "keras_history": ["x", 0, 0]}
