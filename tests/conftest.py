@@ -198,6 +198,7 @@ def run_process(
     stdin: bytes = b"",
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    timeout: float = 60,
 ) -> Ended:
     """Run the command line as a process of its own, by ``python -m policytool``."""
     done = subprocess.run(
@@ -207,7 +208,7 @@ def run_process(
         check=False,
         cwd=cwd,
         env={**os.environ, **(environment or {})},
-        timeout=60,
+        timeout=timeout,
     )
     return Ended(
         code=done.returncode, out=done.stdout.decode("utf-8"), err=done.stderr.decode("utf-8")

@@ -37,6 +37,7 @@ from tests.helpers.attacks import (
 from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.scripts import run_captured
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
 
@@ -155,14 +156,7 @@ def test_the_files_are_those_that_were_recorded() -> None:
     reason="another release of HDF5 lays its files out in another way",
 )
 def test_generator_writes_equal_files() -> None:
-    done = subprocess.run(
-        [sys.executable, "fixtures/attacks.py", "--check"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_captured([sys.executable, "fixtures/attacks.py", "--check"], cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from tests.bench.sections import sections_after, write_section
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
+from tests.helpers.scripts import run_captured
 
 PAGE = "# Title\n\n## Method\n\nA\n\n## One\n\nB\n\n## Two\n\nC\n"
 
@@ -128,10 +128,5 @@ def test_the_model_of_the_short_form_is_complete(tmp_path: Path) -> None:
     shown = json.loads(run("inspect", str(model), "--format", "json").out)
     layers = [layer for layer in shown["models"][0]["layers"] if layer["variables"]]
     assert len(layers) == short.LAYERS
-    read = subprocess.run(
-        [sys.executable, str(ROOT / "tests/bench/shortest.py"), str(model)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    read = run_captured([sys.executable, str(ROOT / "tests/bench/shortest.py"), str(model)])
     assert len(read.stdout.splitlines()) == 1 + 2 * short.LAYERS

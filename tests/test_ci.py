@@ -26,6 +26,7 @@ from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.sampling import sampled
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -351,15 +352,7 @@ class Runner:
         script = self.files / "step.sh"
         script.write_text(STEPS[name]["run"], encoding="utf-8")
         command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)]
-        return subprocess.run(
-            command,
-            cwd=self.work,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return run_captured(command, cwd=self.work, env=environment, check=False)
 
     def _value(self, expression: str, inputs: dict[str, str]) -> str:
         match = re.fullmatch(r"\$\{\{ (inputs|steps\.\w+\.outputs)\.([a-z-]+) \}\}", expression)
@@ -659,14 +652,11 @@ def test_commands_of_the_page_run(command: str, models: Path) -> None:
     """Each ends with the code that the page gives to its findings, and prints something."""
     if "--baseline" in command:
         run_process("audit", "models", "--write-baseline", "policytool-baseline.json", cwd=models)
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-m", "policytool", *shlex.split(command)[1:]],
         cwd=models,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
         input="models/model.h5\n",
+        check=False,
     )
     assert done.returncode in {0, 1}, done.stderr
     assert done.stdout
@@ -689,14 +679,8 @@ def scripts(section: str) -> str:
 def run_script(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a script of the page as GitHub does, with this policytool."""
     command = f'policytool() {{ "{sys.executable}" -m policytool "$@"; }}\n{script}'
-    return subprocess.run(
-        ["bash", "-e", "-c", command],
-        cwd=folder,
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    return run_captured(
+        ["bash", "-e", "-c", command], cwd=folder, env=os.environ | variables, check=False
     )
 
 

@@ -34,6 +34,7 @@ from tests.helpers.small_models import (
     Object,
     dense,
     h5_model,
+    instance,
     keras_members,
     keras_object,
     keras_zip,
@@ -188,277 +189,223 @@ VERY_DEEP: Final = (
     b'{"class_name": "Sequential", "config": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 )
 
-REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
-    # whole files
-    "empty": (_file("model.h5", b""), "empty", "is empty"),
-    "lfs pointer": (_file("model.h5", LFS), "lfs-pointer", "git lfs pull"),
-    "html page": (_file("model.h5", HTML), "html-page", "is an HTML page"),
-    "torch pickle": (
-        _file("model.h5", b"\x80\x02\x8a\nl\xfc\x9c"),
-        "foreign",
-        "a Python pickle (PyTorch or scikit-learn)",
-    ),
-    "pickle": (_file("model.pkl", b"\x80\x04\x95"), "foreign", "is a Python pickle;"),
-    "tflite": (_file("model.tflite", b"\x1c\0\0\0TFL3\0\0"), "foreign", "a TensorFlow Lite model"),
-    "gzip": (_file("model.h5.gz", b"\x1f\x8b\x08\0"), "foreign", "a gzip archive"),
-    "tar": (
-        _file("model.tar", b"model/".ljust(257, b"\0") + b"ustar\x0000"),
-        "foreign",
-        "a tar archive",
-    ),
-    "numpy": (_file("model.npy", b"\x93NUMPY\x01\0"), "foreign", "a NumPy array"),
-    "safetensors": (
-        _file("model.safetensors", b'\x10\0\0\0\0\0\0\0{"__metadata__"'),
-        "foreign",
-        "a safetensors file",
-    ),
-    "unknown": (_file("model.h5", b"hello"), "foreign", "an unrecognized file format"),
-    "missing": (lambda directory: directory / "gone.h5", "not-found", "does not exist"),
-    "missing directory": (
-        lambda directory: directory / "gone" / "model.h5",
-        "not-found",
-        "does not exist",
-    ),
-    # HDF5
-    "truncated h5": (_part_of(MIXED_H5, 0.5), "truncated", "is truncated: it has"),
-    "h5 signature alone": (
-        _file("model.h5", b"\x89HDF\r\n\x1a\n"),
-        "damaged-h5",
-        "cannot be opened as HDF5",
-    ),
-    "h5 without keras": (_h5_without_keras, "h5-not-keras", "is HDF5, but not a Keras file"),
-    "h5 config is a number": (
-        _attribute("model_config", 5),
-        "h5-not-keras",
-        "attribute model_config should be text, but",
-    ),
-    "h5 config is an array": (
-        _attribute("model_config", np.array([b"a", b"b"])),
-        "h5-not-keras",
-        "attribute model_config should be text",
-    ),
-    "h5 config is null": (
-        _attribute("model_config", h5py.Empty("S1")),
-        "h5-not-keras",
-        "attribute model_config should be text",
-    ),
-    "h5 version is a number": (
-        _attribute("keras_version", 2.4),
-        "h5-not-keras",
-        "attribute keras_version should be text, but",
-    ),
-    "h5 config is not UTF-8": (
-        _attribute("model_config", np.bytes_(b'"\xff\xfe"')),
-        "invalid-json",
-        "attribute model_config is not UTF-8",
-    ),
-    "h5 config is no JSON": (
-        _config("{'class_name': 'Sequential'}"),
-        "invalid-json",
-        "model_config is not valid JSON",
-    ),
-    "h5 config is empty": (
-        _config(""),
-        "invalid-json",
-        "model_config is not valid JSON: Expecting value",
-    ),
-    "h5 config is a list": (
-        _config([1, 2]),
-        "config-not-keras",
-        "model_config contains no serialized model",
-    ),
-    "h5 config is a JSON number": (
-        _config("5"),
-        "config-not-keras",
-        "model_config contains no serialized model",
-    ),
-    "h5 config is a JSON string": (
-        _config('"Sequential"'),
-        "config-not-keras",
-        "model_config contains no serialized model",
-    ),
-    "h5 config is null JSON": (
-        _config("null"),
-        "config-not-keras",
-        "model_config contains no serialized model",
-    ),
-    "h5 config without a config": (
-        _config({"class_name": "Sequential"}),
-        "config-not-keras",
-        "model_config contains no serialized model",
-    ),
-    "h5 config nests deeply": (
-        _config(DEEP.decode()),
-        "json-limit",
-        "model_config nests JSON to a depth of at least 201 levels",
-    ),
-    "h5 with 500 nested models": (
-        _config(small_models.nested(500)),
-        "json-limit",
-        "nests JSON to a depth of at least",
-    ),
-    "h5 training config is no JSON": (
-        _attribute("training_config", "{"),
-        "invalid-json",
-        "training_config is not valid JSON",
-    ),
-    # .keras
-    "truncated zip": (
-        _part_of(MIXED_KERAS, 0.5),
-        "truncated",
-        "is a truncated or damaged zip archive",
-    ),
-    "zip signature alone": (
-        _file("model.keras", b"PK\x03\x04"),
-        "truncated",
-        "is a truncated or damaged zip archive",
-    ),
-    "zip without config": (
-        _only("readme.txt"),
-        "no-config",
-        "is a zip archive without config.json (it contains readme.txt)",
-    ),
-    "empty zip": (
-        lambda directory: keras_zip(directory / "empty.keras", {}),
-        "no-config",
-        "it contains nothing",
-    ),
-    "torch zip": (_only("archive/data.pkl"), "no-config", "is a PyTorch archive"),
-    "office zip": (_only("[Content_Types].xml"), "no-config", "is an Office document"),
-    "config is no JSON": (
-        _members(config_json=b"{"),
-        "invalid-json",
-        "config.json is not valid JSON",
-    ),
-    "config is not UTF-8": (
-        _members(config_json=b'{"a": "\xff"}'),
-        "invalid-json",
-        "config.json is not UTF-8",
-    ),
-    "config is no model": (
-        _members(config_json=b"[]"),
-        "config-not-keras",
-        "config.json contains no serialized model",
-    ),
-    "config nests deeply": (
-        _members(config_json=DEEP),
-        "json-limit",
-        "config.json nests JSON to a depth of at least",
-    ),
-    "metadata is no JSON": (
-        _members(metadata_json=b"{"),
-        "invalid-json",
-        "metadata.json is not valid JSON",
-    ),
-    "config bomb": (
-        _bomb("config.json", b" " * 10**6),
-        "zip-limit",
-        "config.json that would expand from",
-    ),
-    "weights bomb": (
-        _bomb("model.weights.h5", bytes(10**7)),
-        "zip-limit",
-        "model.weights.h5 that would expand from",
-    ),
-    "encrypted config": (
-        _encrypted("config.json"),
-        "zip-encrypted",
-        "contains an encrypted config.json",
-    ),
-    "encrypted weights": (
-        _encrypted("model.weights.h5"),
-        "zip-encrypted",
-        "contains an encrypted model.weights.h5",
-    ),
-    "unknown compression": (_unknown_compression, "zip-unsupported", "cannot be read: "),
-    "truncated weights": (
-        _members(model_weights_h5=small_models.weights_bytes()[:1000]),
-        "truncated",
-        "model.weights.h5 is truncated: it has 1000 bytes",
-    ),
-    # architecture JSON
-    "json is no JSON": (
-        _file("model.json", b'{"class_name": '),
-        "invalid-json",
-        "the file is not valid JSON",
-    ),
-    "json is not keras": (
-        _file("model.json", b'{"name": "package", "version": 1}'),
-        "json-not-keras",
-        "not a Keras architecture",
-    ),
-    "json without a config": (
-        _file("model.json", b'{"class_name": "Sequential"}'),
-        "json-not-keras",
-        "not a Keras architecture",
-    ),
-    "json nests deeply": (
-        _file("model.json", DEEP),
-        "json-limit",
-        "the file nests JSON to a depth of at least 201 levels",
-    ),
-    "json nests beyond the interpreter": (
-        _file("model.json", VERY_DEEP),
-        "json-limit",
-        "the file nests JSON to a depth of at least 201 levels",
-    ),
-    "json with a huge number": (
-        _file("model.json", b'{"class_name": "Sequential", "config": %b}' % (b"9" * 5000)),
-        "invalid-json",
-        "contains an integer with more than 4300 digits",
-    ),
-    # SavedModel
-    "empty graph": (_saved("saved_model.pb", b""), "empty", "saved_model.pb is empty"),
-    "truncated graph": (
-        _half_saved("saved_model.pb"),
-        "truncated",
-        "saved_model.pb is truncated or is not the protobuf message",
-    ),
-    "mangled graph": (
-        _saved(
-            "saved_model.pb",
-            (MIXED_SAVEDMODEL / "saved_model.pb").read_bytes().decode("utf-8", "replace").encode(),
+_BY_CODE: Final[dict[str, dict[str, tuple[Callable[[Path], Path], str]]]] = {
+    "empty": {
+        "empty": (_file("model.h5", b""), "is empty"),
+        "empty graph": (_saved("saved_model.pb", b""), "saved_model.pb is empty"),
+        "empty metadata": (_saved("keras_metadata.pb", b""), "keras_metadata.pb is empty"),
+    },
+    "lfs-pointer": {
+        "lfs pointer": (_file("model.h5", LFS), "git lfs pull"),
+        "graph is an lfs pointer": (
+            _saved("saved_model.pb", LFS),
+            "saved_model.pb is a git-lfs pointer",
         ),
-        "mangled",
-        "saved_model.pb was damaged by a text tool",
-    ),
-    "graph is an lfs pointer": (
-        _saved("saved_model.pb", LFS),
-        "lfs-pointer",
-        "saved_model.pb is a git-lfs pointer",
-    ),
-    "no graph in it": (
-        _saved("saved_model.pb", b"\x08\x01"),
-        "savedmodel-empty",
-        "contains no graph",
-    ),
-    "empty metadata": (_saved("keras_metadata.pb", b""), "empty", "keras_metadata.pb is empty"),
-    "truncated metadata": (
-        _half_saved("keras_metadata.pb"),
-        "truncated",
-        "keras_metadata.pb is truncated or is not the protobuf message",
-    ),
-    "metadata is an lfs pointer": (
-        _saved("keras_metadata.pb", LFS),
-        "lfs-pointer",
-        "keras_metadata.pb is a git-lfs pointer",
-    ),
-    "text form": (_text_form, "savedmodel-text", "protobuf text format"),
-    "directory in place of the graph": (
-        _directory_in_place_of_file,
-        "foreign",
-        "is a directory, but should be a file",
-    ),
-    "node metadata is no JSON": (
-        _objects(keras_object("a", "Dense"), Object(identifier="_tf_keras_layer", metadata=b"{")),
-        "invalid-json",
-        "saved_model.pb#1 is not",
-    ),
-    "layers nested 500 deep": (
-        _objects(*_chain(500)),
-        "layer-limit",
-        "nests layers to a depth of at least 61 levels",
-    ),
+        "metadata is an lfs pointer": (
+            _saved("keras_metadata.pb", LFS),
+            "keras_metadata.pb is a git-lfs pointer",
+        ),
+    },
+    "html-page": {"html page": (_file("model.h5", HTML), "is an HTML page")},
+    "foreign": {
+        "torch pickle": (
+            _file("model.h5", b"\x80\x02\x8a\nl\xfc\x9c"),
+            "a Python pickle (PyTorch or scikit-learn)",
+        ),
+        "pickle": (_file("model.pkl", b"\x80\x04\x95"), "is a Python pickle;"),
+        "tflite": (_file("model.tflite", b"\x1c\0\0\0TFL3\0\0"), "a TensorFlow Lite model"),
+        "gzip": (_file("model.h5.gz", b"\x1f\x8b\x08\0"), "a gzip archive"),
+        "tar": (_file("model.tar", b"model/".ljust(257, b"\0") + b"ustar\x0000"), "a tar archive"),
+        "numpy": (_file("model.npy", b"\x93NUMPY\x01\0"), "a NumPy array"),
+        "safetensors": (
+            _file("model.safetensors", b'\x10\0\0\0\0\0\0\0{"__metadata__"'),
+            "a safetensors file",
+        ),
+        "unknown": (_file("model.h5", b"hello"), "an unrecognized file format"),
+        "directory in place of the graph": (
+            _directory_in_place_of_file,
+            "is a directory, but should be a file",
+        ),
+    },
+    "not-found": {
+        "missing": (lambda directory: directory / "gone.h5", "does not exist"),
+        "missing directory": (lambda directory: directory / "gone" / "model.h5", "does not exist"),
+    },
+    "truncated": {
+        "truncated h5": (_part_of(MIXED_H5, 0.5), "is truncated: it has"),
+        "truncated zip": (_part_of(MIXED_KERAS, 0.5), "is a truncated or damaged zip archive"),
+        "zip signature alone": (
+            _file("model.keras", b"PK\x03\x04"),
+            "is a truncated or damaged zip archive",
+        ),
+        "truncated weights": (
+            _members(model_weights_h5=small_models.weights_bytes()[:1000]),
+            "model.weights.h5 is truncated: it has 1000 bytes",
+        ),
+        "truncated graph": (
+            _half_saved("saved_model.pb"),
+            "saved_model.pb is truncated or is not the protobuf message",
+        ),
+        "truncated metadata": (
+            _half_saved("keras_metadata.pb"),
+            "keras_metadata.pb is truncated or is not the protobuf message",
+        ),
+    },
+    "damaged-h5": {
+        "h5 signature alone": (_file("model.h5", b"\x89HDF\r\n\x1a\n"), "cannot be opened as HDF5")
+    },
+    "h5-not-keras": {
+        "h5 without keras": (_h5_without_keras, "is HDF5, but not a Keras file"),
+        "h5 config is a number": (
+            _attribute("model_config", 5),
+            "attribute model_config should be text, but",
+        ),
+        "h5 config is an array": (
+            _attribute("model_config", np.array([b"a", b"b"])),
+            "attribute model_config should be text",
+        ),
+        "h5 config is null": (
+            _attribute("model_config", h5py.Empty("S1")),
+            "attribute model_config should be text",
+        ),
+        "h5 version is a number": (
+            _attribute("keras_version", 2.4),
+            "attribute keras_version should be text, but",
+        ),
+    },
+    "invalid-json": {
+        "h5 config is not UTF-8": (
+            _attribute("model_config", np.bytes_(b'"\xff\xfe"')),
+            "attribute model_config is not UTF-8",
+        ),
+        "h5 config is no JSON": (
+            _config("{'class_name': 'Sequential'}"),
+            "model_config is not valid JSON",
+        ),
+        "h5 config is empty": (_config(""), "model_config is not valid JSON: Expecting value"),
+        "h5 training config is no JSON": (
+            _attribute("training_config", "{"),
+            "training_config is not valid JSON",
+        ),
+        "config is no JSON": (_members(config_json=b"{"), "config.json is not valid JSON"),
+        "config is not UTF-8": (_members(config_json=b'{"a": "\xff"}'), "config.json is not UTF-8"),
+        "metadata is no JSON": (_members(metadata_json=b"{"), "metadata.json is not valid JSON"),
+        "json is no JSON": (_file("model.json", b'{"class_name": '), "the file is not valid JSON"),
+        "json with a huge number": (
+            _file("model.json", b'{"class_name": "Sequential", "config": %b}' % (b"9" * 5000)),
+            "contains an integer with more than 4300 digits",
+        ),
+        "node metadata is no JSON": (
+            _objects(
+                keras_object("a", "Dense"), Object(identifier="_tf_keras_layer", metadata=b"{")
+            ),
+            "saved_model.pb#1 is not",
+        ),
+    },
+    "config-not-keras": {
+        "h5 config is a list": (_config([1, 2]), "model_config contains no serialized model"),
+        "h5 config is a JSON number": (_config("5"), "model_config contains no serialized model"),
+        "h5 config is a JSON string": (
+            _config('"Sequential"'),
+            "model_config contains no serialized model",
+        ),
+        "h5 config is null JSON": (_config("null"), "model_config contains no serialized model"),
+        "h5 config without a config": (
+            _config({"class_name": "Sequential"}),
+            "model_config contains no serialized model",
+        ),
+        "config is no model": (
+            _members(config_json=b"[]"),
+            "config.json contains no serialized model",
+        ),
+    },
+    "json-limit": {
+        "h5 config nests deeply": (
+            _config(DEEP.decode()),
+            "model_config nests JSON to a depth of at least 201 levels",
+        ),
+        "h5 with 500 nested models": (
+            _config(small_models.nested(500)),
+            "nests JSON to a depth of at least",
+        ),
+        "config nests deeply": (
+            _members(config_json=DEEP),
+            "config.json nests JSON to a depth of at least",
+        ),
+        "json nests deeply": (
+            _file("model.json", DEEP),
+            "the file nests JSON to a depth of at least 201 levels",
+        ),
+        "json nests beyond the interpreter": (
+            _file("model.json", VERY_DEEP),
+            "the file nests JSON to a depth of at least 201 levels",
+        ),
+    },
+    "no-config": {
+        "zip without config": (
+            _only("readme.txt"),
+            "is a zip archive without config.json (it contains readme.txt)",
+        ),
+        "empty zip": (
+            lambda directory: keras_zip(directory / "empty.keras", {}),
+            "it contains nothing",
+        ),
+        "torch zip": (_only("archive/data.pkl"), "is a PyTorch archive"),
+        "office zip": (_only("[Content_Types].xml"), "is an Office document"),
+    },
+    "zip-limit": {
+        "config bomb": (_bomb("config.json", b" " * 10**6), "config.json that would expand from"),
+        "weights bomb": (
+            _bomb("model.weights.h5", bytes(10**7)),
+            "model.weights.h5 that would expand from",
+        ),
+    },
+    "zip-encrypted": {
+        "encrypted config": (_encrypted("config.json"), "contains an encrypted config.json"),
+        "encrypted weights": (
+            _encrypted("model.weights.h5"),
+            "contains an encrypted model.weights.h5",
+        ),
+    },
+    "zip-unsupported": {"unknown compression": (_unknown_compression, "cannot be read: ")},
+    "json-not-keras": {
+        "json is not keras": (
+            _file("model.json", b'{"name": "package", "version": 1}'),
+            "not a Keras architecture",
+        ),
+        "json without a config": (
+            _file("model.json", b'{"class_name": "Sequential"}'),
+            "not a Keras architecture",
+        ),
+    },
+    "mangled": {
+        "mangled graph": (
+            _saved(
+                "saved_model.pb",
+                (MIXED_SAVEDMODEL / "saved_model.pb")
+                .read_bytes()
+                .decode("utf-8", "replace")
+                .encode(),
+            ),
+            "saved_model.pb was damaged by a text tool",
+        ),
+    },
+    "savedmodel-empty": {
+        "no graph in it": (_saved("saved_model.pb", b"\x08\x01"), "contains no graph")
+    },
+    "savedmodel-text": {"text form": (_text_form, "protobuf text format")},
+    "layer-limit": {
+        "layers nested 500 deep": (
+            _objects(*_chain(500)),
+            "nests layers to a depth of at least 61 levels",
+        ),
+    },
+}
+
+REFUSED: Final = {
+    name: (build, code, words)
+    for code, cases in _BY_CODE.items()
+    for name, (build, words) in cases.items()
 }
 
 
@@ -766,10 +713,9 @@ def test_numbers_that_json_lacks_are_strings_in_the_report(
 @pytest.mark.parametrize("steps", ["NaN", "Infinity", "1e400"])
 def test_growth_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path: Path) -> None:
     """A dynamic loss scale whose steps are no integer is an observation or a refusal."""
-    scale = {
-        "class_name": "DynamicLossScale",
-        "config": {"initial_loss_scale": 2.0, "increment_period": "STEPS", "multiplier": 2.0},
-    }
+    scale = instance(
+        "DynamicLossScale", initial_loss_scale=2.0, increment_period="STEPS", multiplier=2.0
+    )
     policy = {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": scale}}
     config = json.dumps(sequential(dense(dtype=policy))).replace('"STEPS"', steps)
     assert run("inspect", h5_model(tmp_path / "scale.h5", config)).code in {0, 3}
@@ -778,13 +724,11 @@ def test_growth_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path
 @pytest.mark.parametrize("steps", ["NaN", "Infinity"])
 def test_optimizer_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path: Path) -> None:
     """The same holds for the optimizer's loss scale."""
-    optimizer = {
-        "class_name": "LossScaleOptimizer",
-        "config": {
-            "inner_optimizer": {"class_name": "Adam", "config": {}},
-            "dynamic_growth_steps": "STEPS",
-        },
-    }
+    optimizer = instance(
+        "LossScaleOptimizer",
+        inner_optimizer={"class_name": "Adam", "config": {}},
+        dynamic_growth_steps="STEPS",
+    )
     path = h5_model(tmp_path / "scale.h5", sequential())
     with h5py.File(path, "a") as file:
         file.attrs["training_config"] = json.dumps({"optimizer_config": optimizer}).replace(
@@ -894,22 +838,14 @@ def test_layers_with_equal_names_are_listed_once_each(tmp_path: Path) -> None:
         {"class_name": "Dense", "config": None},
         {"class_name": "Dense", "config": {"name": 5, "trainable": True}},
         {"class_name": "Dense", "config": {"name": "", "trainable": True, "dtype": 16}},
-        {
-            "class_name": "Dense",
-            "config": {"name": "d", "trainable": True, "dtype": {"class_name": "Policy"}},
-        },
-        {
-            "class_name": "Dense",
-            "config": {
-                "name": "d",
-                "trainable": True,
-                "dtype": {"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": None}}},
-            },
-        },
-        {
-            "class_name": "Bidirectional",
-            "config": {"name": "b", "trainable": True, "layer": 5, "backward_layer": []},
-        },
+        instance("Dense", name="d", trainable=True, dtype={"class_name": "Policy"}),
+        instance(
+            "Dense",
+            name="d",
+            trainable=True,
+            dtype={"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": None}}},
+        ),
+        instance("Bidirectional", name="b", trainable=True, layer=5, backward_layer=[]),
         {"class_name": "Dense", "config": {"name": "a/b~c", "trainable": True}},
         None,
         5,
@@ -964,11 +900,7 @@ def test_contradicting_metadata_is_reported_and_the_newer_counts(tmp_path: Path)
     """
     path = small_saved_model(tmp_path / "saved")
     message = protobuf_messages.parse("KerasMetadata", b"")
-    other = {
-        "name": "dense_a",
-        "class_name": "Dense",
-        "config": {"name": "dense_a", "dtype": "float16"},
-    }
+    other = {**instance("Dense", name="dense_a", dtype="float16"), "name": "dense_a"}
     message.nodes.add(node_id=1, identifier=b"_tf_keras_layer", metadata=json.dumps(other).encode())
     (path / "keras_metadata.pb").write_bytes(message.SerializeToString())
     model = policytool.inspect(path)

@@ -26,6 +26,7 @@ from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.presets import write_recorded
 from tests.helpers.sampling import sampled
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,16 +65,13 @@ def imported(*arguments: str | Path, **environment: str) -> set[str]:
     """
     Return the modules that a run of the command line imports, by the interpreter's own account.
     """
-    done = subprocess.run(
+    done = run_captured(
         [sys.executable, "-X", "importtime", "-m", "policytool", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
         env={
             **{name: value for name, value in os.environ.items() if name != "POLICYTOOL_JOBS"},
             **environment,
         },
+        check=False,
     )
     assert done.returncode in {0, 1}, done.stderr
     return set(_LINE.findall(done.stderr))
@@ -193,13 +191,7 @@ def test_only_presets_read_the_classes_of_keras_hub(tmp_path: Path, name: str) -
     """A custom class of another module needs no list of KerasHub either."""
     files = {**FILES, "custom": FIXTURES / "keras3.15/custom_unregistered.keras"}
     file = files[name] if name in files else write_recorded(tmp_path, "Bert", "float32")
-    done = subprocess.run(
-        [sys.executable, "-c", _OPENED, "audit", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_captured([sys.executable, "-c", _OPENED, "audit", str(file)], check=False)
     assert "pure_classes.json" in done.stderr
     assert ("keras_hub_classes.json" in done.stderr) is (name == "preset")
 
@@ -221,9 +213,7 @@ def test_import_of_the_package_costs_nothing() -> None:
         "import sys, policytool; print(*sorted(name for name in sys.modules if "
         "name.startswith('policytool')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = run_captured([sys.executable, "-c", script])
     assert done.stdout.split() == ["policytool"]
 
 

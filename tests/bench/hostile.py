@@ -10,6 +10,7 @@ is ended.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import struct
@@ -29,10 +30,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY
 from policytool.support.text import protobuf_messages
 from tests.helpers import bundles, small_models
+from tests.helpers.convertible_models import input2, keras2, layer2
 from tests.helpers.small_models import (
+    Config,
     Object,
     dense,
     h5_model,
+    instance,
+    instance3,
     keras_members,
     keras_object,
     keras_zip,
@@ -41,7 +46,7 @@ from tests.helpers.small_models import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _GIVEN_UP: Final = 60
 _MIB: Final = 2**20
@@ -64,33 +69,10 @@ def _layers(count: int, **more: object) -> list[Any]:
     return [dense(f"d{number}", **more) for number in range(count)]
 
 
-def _digits(directory: Path) -> Path:
-    return _text(
-        directory, json.dumps(sequential(dense(units="N"))).replace('"N"', "9" * 40 * _MIB)
-    )
-
-
-def _floats(directory: Path) -> Path:
-    return _text(
-        directory,
-        json.dumps(sequential(dense(units="N"))).replace('"N"', "1" * 20 * _MIB + ".5e999999"),
-    )
-
-
-def _brackets(directory: Path) -> Path:
-    return _text(
-        directory,
-        json.dumps(sequential(dense(units="N"))).replace('"N"', "[" + "[],{}," * (6 * _MIB) + "0]"),
-    )
-
-
-def _keys(directory: Path) -> Path:
-    return _text(
-        directory,
-        json.dumps(sequential(dense(units="N"))).replace(
-            '"N"', "{" + '"a":0,' * (6 * _MIB) + '"a":0}'
-        ),
-    )
+def _units(directory: Path, units: str) -> Path:
+    """Write a layer with this JSON as its units."""
+    text = json.dumps(sequential(dense(units="N"))).replace('"N"', units)
+    return _text(directory, text)
 
 
 def _same_names(directory: Path) -> Path:
@@ -114,11 +96,9 @@ def _shared_model(directory: Path) -> Path:
 
 def _policy_map(directory: Path) -> Path:
     policies = {f"l.*{number}x": "mixed_float16" for number in range(10_000)}
-    policy = {
-        "class_name": "DTypePolicyMap",
-        "config": {"default_policy": None, "policy_map": policies},
-        "module": "keras.dtype_policies",
-    }
+    policy = instance3(
+        "DTypePolicyMap", "keras.dtype_policies", default_policy=None, policy_map=policies
+    )
     config = json.dumps(sequential(dense(dtype=policy), *_layers(20_000, dtype=policy)[:60]))
     return _text(directory, config)
 
@@ -126,76 +106,43 @@ def _policy_map(directory: Path) -> Path:
 def _wrappers(directory: Path) -> Path:
     inner: Any = dense("inner")
     for number in range(60):
-        inner = {
-            "class_name": "Bidirectional",
-            "config": {"name": f"b{number}", "trainable": True, "layer": inner},
-        }
+        inner = instance("Bidirectional", name=f"b{number}", trainable=True, layer=inner)
     return _text(directory, json.dumps(sequential(inner)))
 
 
-def _functional(layers: list[Any], outputs: list[Any]) -> str:
-    config = {
-        "name": "model",
-        "trainable": True,
-        "layers": layers,
-        "input_layers": [["in", 0, 0]],
-        "output_layers": outputs,
-    }
-    return json.dumps(
-        {
-            "class_name": "Functional",
-            "config": config,
-            "keras_version": "2.15.0",
-            "backend": "tensorflow",
-        }
-    )
+def _functional(directory: Path, layers: Iterable[Config], outputs: Iterable[list[Any]]) -> Path:
+    config = keras2(input2("in", 4), *layers)
+    config["config"]["output_layers"] = list(outputs)
+    return _text(directory, json.dumps(config))
 
 
-def _input() -> dict[str, Any]:
-    config = {
-        "batch_input_shape": [None, 4],
-        "dtype": "float32",
-        "sparse": False,
-        "ragged": False,
-        "name": "in",
-    }
-    return {"class_name": "InputLayer", "config": config, "name": "in", "inbound_nodes": []}
-
-
-def _node(layer: dict[str, Any], *calls: list[str]) -> dict[str, Any]:
-    return {
-        **layer,
-        "name": layer["config"]["name"],
-        "inbound_nodes": [[[name, 0, 0, {}] for name in call] for call in calls],
-    }
+def _inputs(*names: str) -> list[Any]:
+    return [[name, 0, 0, {}] for name in names]
 
 
 def _chain(directory: Path) -> Path:
-    layers = [
-        _node(dense(f"d{number}"), [f"d{number - 1}" if number else "in"])
-        for number in range(40_000)
-    ]
-    return _text(directory, _functional([_input(), *layers], [["d39999", 0, 0]]))
+    names = ["in", *(f"d{number}" for number in range(40_000))]
+    pairs = itertools.pairwise(names)
+    layers = [layer2("Dense", name, _inputs(before), units=2) for before, name in pairs]
+    return _functional(directory, layers, [[names[-1], 0, 0]])
 
 
 def _references(directory: Path) -> Path:
-    add = {"class_name": "Add", "config": {"name": "add", "trainable": True, "dtype": "float32"}}
-    return _text(directory, _functional([_input(), _node(add, ["in"] * 500_000)], [["add", 0, 0]]))
+    add = layer2("Add", "add", _inputs(*["in"] * 500_000))
+    return _functional(directory, [add], [["add", 0, 0]])
 
 
 def _calls(directory: Path) -> Path:
-    return _text(
-        directory,
-        _functional(
-            [_input(), _node(dense("d"), *[["in"]] * 500_000)],
-            [["d", number, 0] for number in range(100_000)],
-        ),
-    )
+    dense_layer = layer2("Dense", "d", *[_inputs("in")] * 500_000, units=2)
+    return _functional(directory, [dense_layer], (["d", number, 0] for number in range(100_000)))
 
 
 def _cycle(directory: Path) -> Path:
-    layers = [_node(dense(f"d{number}"), [f"d{(number + 1) % 20_000}"]) for number in range(20_000)]
-    return _text(directory, _functional([_input(), *layers], [["d0", 0, 0]]))
+    layers = [
+        layer2("Dense", f"d{number}", _inputs(f"d{(number + 1) % 20_000}"), units=2)
+        for number in range(20_000)
+    ]
+    return _functional(directory, layers, [["d0", 0, 0]])
 
 
 def _aliases(directory: Path) -> Path:
@@ -543,14 +490,26 @@ def _objects_of_weights(directory: Path) -> Path:
 
 
 FILES: Final[dict[str, tuple[str, Callable[[Path], Path], tuple[tuple[str, ...], ...]]]] = {
-    "digits": ("JSON with an integer that has 40 million digits", _digits, LIGHT),
-    "floats": (
-        "JSON with a float that has 20 million digits and the exponent 999999",
-        _floats,
+    "digits": (
+        "JSON with an integer that has 40 million digits",
+        lambda directory: _units(directory, "9" * 40 * _MIB),
         LIGHT,
     ),
-    "brackets": ("JSON with 12 million empty lists and objects", _brackets, LIGHT),
-    "keys": ("a JSON object that contains the same key 6 million times", _keys, LIGHT),
+    "floats": (
+        "JSON with a float that has 20 million digits and the exponent 999999",
+        lambda directory: _units(directory, "1" * 20 * _MIB + ".5e999999"),
+        LIGHT,
+    ),
+    "brackets": (
+        "JSON with 12 million empty lists and objects",
+        lambda directory: _units(directory, "[" + "[],{}," * (6 * _MIB) + "0]"),
+        LIGHT,
+    ),
+    "keys": (
+        "a JSON object that contains the same key 6 million times",
+        lambda directory: _units(directory, "{" + '"a":0,' * (6 * _MIB) + '"a":0}'),
+        LIGHT,
+    ),
     "same-names": ("90,000 layers with the same name", _same_names, ALL),
     "long-name": ("20,000 layers in a model with a name of 10 MiB", _long_name, ALL),
     "shared": ("a layer that is used in 90,000 places", _shared, ALL),

@@ -21,6 +21,7 @@ from policytool.support.project import VERSION
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.scripts import run_captured
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
@@ -73,14 +74,7 @@ def test_version_is_the_package_version() -> None:
 def test_module_and_script_are_the_same() -> None:
     """``python -m policytool`` and the installed script print the same."""
     script = Path(sys.executable).parent / "policytool"
-    done = subprocess.run(
-        [script, "inspect", MIXED_H5],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env={**os.environ, "COLUMNS": "80"},
-    )
+    done = run_captured([script, "inspect", MIXED_H5], env={**os.environ, "COLUMNS": "80"})
     assert run_process("inspect", MIXED_H5, environment={"COLUMNS": "80"}).out == done.stdout
     assert done.stdout
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -19,6 +18,7 @@ from policytool.rules import RULES
 from tests.conftest import run, run_process
 from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,12 +157,5 @@ def test_the_shells_complete(
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(tmp_path),
     }
-    done = subprocess.run(
-        [shell, *options, "-c", text],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=environment,
-    )
+    done = run_captured([shell, *options, "-c", text], env=environment, check=False)
     assert set(done.stdout.split()) == {"note", "never"}, done.stderr

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.conftest import FIXED_SCALE_H5, run, run_process
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.public_api import commands
+from tests.helpers.scripts import run_captured
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
@@ -185,13 +185,10 @@ def test_the_printed_command_works(project: Path) -> None:
     assert len(ended.err.splitlines()) == 1
     assert ended.err.strip().isprintable()
     command = ended.err.strip().partition("run: policytool ")[2]
-    done = subprocess.run(
+    done = run_captured(
         ["bash", "-c", f"{shlex.quote(sys.executable)} -m policytool {command}"],
         cwd=below,
         check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert (directory / "out.json").exists()
@@ -473,11 +470,9 @@ def test_a_large_file_is_not_read_whole(name: str, project: Path) -> None:
     """Three gigabytes, of which nothing is stored, where a process may have two."""
     with Path(name).open("wb") as file:
         file.truncate(3 * 2**30)
-    ended = subprocess.run(
+    ended = run_captured(
         ["bash", "-c", 'ulimit -v 2000000; exec "$0" -m policytool inspect a.h5', sys.executable],
         cwd=project,
-        capture_output=True,
-        text=True,
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (2, "")

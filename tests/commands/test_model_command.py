@@ -15,7 +15,7 @@ from policytool.rules.base import Fix, ModelCommand
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import dense, h5_model, sequential
+from tests.helpers.small_models import dense, h5_model, instance, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,10 +44,7 @@ def test_an_edit_comes_before_a_conversion() -> None:
 def test_layers_of_another_package_have_no_command(tmp_path: Path) -> None:
     """The reason names the package, and a step that the release that wrote the file can do."""
     inner = {**dense("inner"), "module": "keras.layers", "registered_name": None}
-    wrapper = {
-        "class_name": "PruneLowMagnitude",
-        "config": {"name": "dense_a", "pruning_schedule": {}, "layer": inner},
-    }
+    wrapper = instance("PruneLowMagnitude", name="dense_a", pruning_schedule={}, layer=inner)
     file = h5_model(tmp_path / "model.h5", sequential(wrapper), keras_version="2.15.0")
     (command,) = policytool.audit(file, target="keras3").commands
     assert command.arguments is None

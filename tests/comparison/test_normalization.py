@@ -13,16 +13,12 @@ from policytool.comparison import layers, normalization
 from policytool.support.text.jsontext import ABSENT
 from tests.helpers.cases import for_each
 from tests.helpers.paths import ROOT
+from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
     from policytool.comparison.result import ValueChange
 
-WRAPPED: Final[dict[str, Any]] = {
-    "module": "keras.initializers",
-    "class_name": "Zeros",
-    "config": {},
-    "registered_name": None,
-}
+WRAPPED: Final[dict[str, Any]] = instance3("Zeros", "keras.initializers")
 
 SAME: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "batch_input_shape": ({"batch_input_shape": [None, 6]}, {"batch_shape": [None, 6]}),
@@ -57,15 +53,9 @@ SAME: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     ),
     "a scaling": (
         {
-            "k": {
-                "class_name": "VarianceScaling",
-                "config": {
-                    "scale": 1.0,
-                    "mode": "fan_avg",
-                    "distribution": "uniform",
-                    "seed": None,
-                },
-            }
+            "k": instance(
+                "VarianceScaling", scale=1.0, mode="fan_avg", distribution="uniform", seed=None
+            )
         },
         {"k": {"class_name": "GlorotUniform", "config": {"seed": None}}},
     ),
@@ -109,12 +99,7 @@ OTHER: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "two axes": ({"axis": [1, 2]}, {"axis": 1}),
     "an unknown key": ({"mystery": 0}, {}),
     "a scaling of its own": (
-        {
-            "k": {
-                "class_name": "VarianceScaling",
-                "config": {"scale": 3.0, "mode": "fan_avg", "distribution": "uniform"},
-            }
-        },
+        {"k": instance("VarianceScaling", scale=3.0, mode="fan_avg", distribution="uniform")},
         {"k": {"class_name": "GlorotUniform", "config": {}}},
     ),
     "NaN and a number": ({"rate": float("nan")}, {"rate": 1.0}),

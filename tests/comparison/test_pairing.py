@@ -16,7 +16,7 @@ from policytool.comparison.result import Aspect, Pairing, Presence
 from policytool.comparison.variables import Opened
 from policytool.formats.document import Document, Layout, Tensor
 from tests.helpers.marks import THOROUGH
-from tests.helpers.small_models import dense, sequential
+from tests.helpers.small_models import dense, instance, sequential
 
 if TYPE_CHECKING:
     from policytool.comparison.result import Comparison, LayerPair
@@ -67,22 +67,19 @@ def functional(*layers: tuple[str, str, list[str]], name: str = "net") -> Any:
     """Return a functional model of layers: name, class, what feeds it."""
     entries = [
         {
-            "class_name": class_name,
+            **instance(class_name, name=layer, trainable=True, dtype="float32"),
             "name": layer,
-            "config": {"name": layer, "trainable": True, "dtype": "float32"},
             "inbound_nodes": [[[source, 0, 0, {}] for source in sources]] if sources else [],
         }
         for layer, class_name, sources in layers
     ]
-    return {
-        "class_name": "Functional",
-        "config": {
-            "name": name,
-            "layers": entries,
-            "input_layers": [[layers[0][0], 0, 0]],
-            "output_layers": [[layers[-1][0], 0, 0]],
-        },
-    }
+    return instance(
+        "Functional",
+        name=name,
+        layers=entries,
+        input_layers=[[layers[0][0], 0, 0]],
+        output_layers=[[layers[-1][0], 0, 0]],
+    )
 
 
 def test_models_with_different_names_pair() -> None:
@@ -308,10 +305,7 @@ LAYERS: Final = st.lists(
 def drawn(layers: list[tuple[str, str, int, str]], nested: int) -> Document:
     """Return a model of these layers, the last of them in a model of its own."""
     entries = [
-        {
-            "class_name": class_name,
-            "config": {"name": name, "trainable": True, "dtype": dtype, "units": units},
-        }
+        instance(class_name, name=name, trainable=True, dtype=dtype, units=units)
         for name, class_name, units, dtype in layers
     ]
     inner, outer = entries[:nested], entries[nested:]

@@ -6,7 +6,6 @@ audit gives.
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 import policytool
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.helpers.paths import FIXTURES
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,13 +68,8 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     converted = tmp_path_factory.mktemp("converted") / "unscaled.keras"
     policytool.migrate(FIXTURES / UNSCALED, target="keras3", output=converted)
     paths = [*(str(FIXTURES / name) for name in BLOCKED), str(converted)]
-    done = subprocess.run(
-        [str(compat_python), "-c", PROGRAM, *paths],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=SECONDS,
+    done = run_captured(
+        [str(compat_python), "-c", PROGRAM, *paths], env=ENVIRONMENT, timeout=SECONDS
     )
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result | {UNSCALED: result[str(converted)]}

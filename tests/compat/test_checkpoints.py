@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from policytool.formats.checkpoint.bundle import Bundle, keys_of, open_bundle
-from policytool.support.text import protobuf_messages
+from policytool.formats.checkpoint.bundle import Bundle, open_bundle
 from tests.compat.asking import run_script
 from tests.formats.checkpoint.bundle.test_reading import RECORDED, SAVED_MODELS, WRITTEN, summary
+from tests.helpers import bundles
 
 pytestmark = pytest.mark.compat
 
@@ -47,22 +47,9 @@ def test_variables_have_the_tensors_that_tensorflow_restores(answers: dict[str, 
     """The walk along both object graphs ends at the same tensors as in TensorFlow."""
     for path in SAVED_MODELS:
         bundle = _bundle(path)
-        nodes = (
-            protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
-            .meta_graphs[0]
-            .object_graph.nodes
-        )
-        children = {
-            index: [(edge.local_name.decode(), edge.node_id) for edge in node.children]
-            for index, node in enumerate(nodes)
-        }
-        slots = {
-            index: [(slot.original_node, slot.name.decode(), slot.node) for slot in node.slots]
-            for index, node in enumerate(nodes)
-        }
         entries = {
             str(index): bundle.entries[key]
-            for index, key in keys_of(bundle, children, slots).items()
+            for index, key in bundles.keys_of_objects(path, bundle)[1].items()
         }
         actual = {
             index: hashlib.sha256(b"".join(bundle.chunks(entry))).hexdigest()

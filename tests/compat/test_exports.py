@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from policytool.releases import exports
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import FIXTURES
-from tests.helpers.scripts import fixture_script
+from tests.helpers.scripts import fixture_script, run_captured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,13 +47,8 @@ print(json.dumps(answers))
 @pytest.fixture(scope="module")
 def answers(compat_python: Path) -> dict[str, Any]:
     """Return the outcomes by exporter, class and policy."""
-    done = subprocess.run(
-        [compat_python, "-c", DRIVER],
-        cwd=FIXTURES,
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_captured(
+        [compat_python, "-c", DRIVER], cwd=FIXTURES, env={**os.environ, **ENVIRONMENT}, timeout=None
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tempfile
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from tests.compat.asking import SECONDS
 from tests.conftest import run
 from tests.formats.orbax.test_convert import CONVERTED
 from tests.formats.orbax.test_read import ORBAX, SEED, TRUTH, needs_tensorstore
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,13 +45,7 @@ def test_keras_loads_the_saved_values(case: str, compat_python: Path, tmp_path: 
     output = tmp_path / "model.keras"
     done = policytool.migrate(ORBAX / case, target="keras3", output=output, verify=False)
     assert done.status is Status.WRITTEN, done.plan.refusals
-    loaded = subprocess.run(
-        [str(compat_python), "-c", CHECKSUMS, str(output), SEED],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=SECONDS,
-    )
+    loaded = run_captured([str(compat_python), "-c", CHECKSUMS, str(output), SEED], timeout=SECONDS)
     expected = [rest for path, *rest in TRUTH[case]["variables"] if not path.startswith(SEED)]
     assert sorted(json.loads(loaded.stdout.splitlines()[-1])) == sorted(expected)
 

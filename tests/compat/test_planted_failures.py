@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +28,7 @@ from policytool.reports.checks.fields import REPORT
 from policytool.reports.layout import View
 from policytool.reports.reporter import json_reporter
 from tests.compat.asking import run_script
+from tests.conftest import run_process
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
 from tests.helpers.sampling import LIBRARY_SHARE, sampled
@@ -145,23 +144,11 @@ def checked(tools: TensorFlowTools, find: Find) -> Checked:
 
 def run(directory: Path, arguments: tuple[str, ...]) -> Answer:
     """Run the command line of this tree in a directory."""
-    done = subprocess.run(
-        [sys.executable, "-m", "policytool", *arguments],
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
-    is_json = done.stdout.startswith("{")
-    assert done.returncode in {PASSED, FAILED, UNDECIDED}, done.stderr[-2000:]
-    return Answer(
-        code=done.returncode,
-        check=json.loads(done.stdout)["check"] if is_json else {},
-        stderr=done.stderr,
-    )
+    root = {"PYTHONPATH": str(ROOT)}
+    ended = run_process(*arguments, cwd=directory, environment=root, timeout=SECONDS)
+    assert ended.code in {PASSED, FAILED, UNDECIDED}, ended.err[-2000:]
+    check = ended.json["check"] if ended.out.startswith("{") else {}
+    return Answer(code=ended.code, check=check, stderr=ended.err)
 
 
 def cases(*names: str, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:

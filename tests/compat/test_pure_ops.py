@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ import policytool
 from policytool.releases import data
 from policytool.releases import symbols as _ops
 from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -271,14 +271,7 @@ PLANTED: Final = (
 def registry(compat_python: Path) -> Registry:
     """Return the arguments of every op that TensorFlow registers."""
     environment = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run(
-        [compat_python, CHILD],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-        env=environment,
-    )
+    done = run_captured([compat_python, CHILD], env=environment, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr[-3000:]
     result: Registry = json.loads(done.stdout.splitlines()[-1])
     assert len(result) > LEAST

@@ -14,8 +14,6 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +32,7 @@ from policytool.numerics.tuning.candidate_layers import candidates
 from policytool.numerics.tuning.results import objective
 from policytool.numerics.verdicts.tolerances import ToleranceOption, Tolerances
 from tests.compat.asking import run_script
+from tests.conftest import run_process
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import LIBRARIES
 from tests.helpers.sampling import sampled
@@ -127,20 +126,11 @@ def tuned(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Tune
             *("--tolerance", str(truth["tolerance"]), "--budget", str(TRIALS)),
             *("-o", f"tuned/{truth['model']}", "--python", str(compat_python), "--format", "json"),
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "policytool", *arguments],
-            cwd=directory,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-        assert done.stdout.startswith("{"), done.stderr[-2000:]
-        report = json.loads(done.stdout)
-        assert not report["failures"], report["failures"]
-        return Tuned(directory=directory, truth=truth, code=done.returncode, report=report)
+        root = {"PYTHONPATH": str(ROOT)}
+        ended = run_process(*arguments, cwd=directory, environment=root, timeout=SECONDS)
+        assert ended.out.startswith("{"), ended.err[-2000:]
+        assert not ended.json["failures"], ended.json["failures"]
+        return Tuned(directory=directory, truth=truth, code=ended.code, report=ended.json)
 
     return run
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.test_pure_functions import DATA, NAMES
 from tests.helpers.paths import ROOT
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,15 +52,7 @@ def cases(
     path = tmp_path_factory.mktemp("wrapped") / "answer.json"
     command = [str(compat_python), "-m", "tests.compat.wrapped_models", str(path)]
     variables = {**os.environ, **ENVIRONMENT, "TMPDIR": str(path.parent)}
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SECONDS,
-    )
+    done = run_captured(command, cwd=ROOT, env=variables, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
     result: Mapping[str, Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cases"]
     return result

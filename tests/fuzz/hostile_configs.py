@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.releases import known_arguments
 from tests.fuzz import hostile_names as names
 from tests.fuzz import sound_configs
+from tests.helpers.small_models import instance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,12 +180,7 @@ def _lambda(place: Place) -> None:
     code = ["4wEAAAAAAAAA", None, None]
     spelled: tuple[Config, ...] = (
         {"function": code, "function_type": "lambda"},
-        {
-            "function": {
-                "class_name": "__lambda__",
-                "config": {"code": code[0], "defaults": None, "closure": None},
-            }
-        },
+        {"function": instance("__lambda__", code=code[0], defaults=None, closure=None)},
         {"function": "system", "function_type": "function", "module": "os"},
         {
             "function": place.rng.choice(names.functions()),
@@ -196,10 +192,9 @@ def _lambda(place: Place) -> None:
 
 
 def _byte_code(place: Place) -> None:
-    place.config[place.rng.choice(_NAMING)] = {
-        "class_name": "__lambda__",
-        "config": {"code": "4wEAAAA=", "defaults": None, "closure": None},
-    }
+    place.config[place.rng.choice(_NAMING)] = instance(
+        "__lambda__", code="4wEAAAA=", defaults=None, closure=None
+    )
 
 
 def _type_spec(place: Place) -> None:

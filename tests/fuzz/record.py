@@ -9,10 +9,11 @@ of one day, are added together.
 from __future__ import annotations
 
 import json
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,20 +47,10 @@ def tree() -> str:
     files differ from what is committed.
     """
     root = FILE.parent.parent.parent
-    head = subprocess.run(
-        ["git", "rev-parse", "--short=10", "HEAD:policytool"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
+    head = run_captured(
+        ["git", "rev-parse", "--short=10", "HEAD:policytool"], cwd=root
     ).stdout.strip()
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "policytool"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    changed = run_captured(["git", "status", "--porcelain", "policytool"], cwd=root).stdout.strip()
     return f"{head}+" if changed else head
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import containers, trees, words
 from tests.helpers import bundles, small_models
-from tests.helpers.small_models import Object, keras_object
+from tests.helpers.small_models import Object, instance, keras_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,13 +92,9 @@ def _around(inner: st.SearchStrategy[Config]) -> st.SearchStrategy[Config]:
         inner,
     )
     stacked = st.builds(
-        lambda name, cells: {
-            "class_name": "RNN",
-            "config": {
-                "name": name,
-                "cell": {"class_name": "StackedRNNCells", "config": {"cells": cells}},
-            },
-        },
+        lambda name, cells: instance(
+            "RNN", name=name, cell={"class_name": "StackedRNNCells", "config": {"cells": cells}}
+        ),
         NAMES,
         st.lists(inner, max_size=2),
     )
@@ -121,10 +117,7 @@ def functionals(draw: st.DrawFn, inner: st.SearchStrategy[Config]) -> Config:
     among them, in the words of Keras 2 or 3.
     """
     held = [
-        {
-            "class_name": "InputLayer",
-            "config": {"name": "input", "batch_input_shape": [None, 4], "dtype": "float32"},
-        },
+        instance("InputLayer", name="input", batch_input_shape=[None, 4], dtype="float32"),
         *draw(st.lists(inner, max_size=3)),
     ]
     names = [item["config"]["name"] for item in held]
@@ -148,10 +141,9 @@ def functionals(draw: st.DrawFn, inner: st.SearchStrategy[Config]) -> Config:
 
 
 def _call(source: str, *, keras3: bool) -> Any:
-    tensor = {
-        "class_name": "__keras_tensor__",
-        "config": {"shape": [None, 4], "dtype": "float32", "keras_history": [source, 0, 0]},
-    }
+    tensor = instance(
+        "__keras_tensor__", shape=[None, 4], dtype="float32", keras_history=[source, 0, 0]
+    )
     return {"args": [tensor], "kwargs": {}} if keras3 else [[source, 0, 0, {}]]
 
 
@@ -179,14 +171,9 @@ TRAINING: Final = st.fixed_dictionaries(
     {"loss": st.sampled_from(("mse", None, {"a": "mae"}))},
     optional={
         "optimizer_config": st.builds(
-            lambda name, inner: {
-                "class_name": name,
-                "config": {
-                    "learning_rate": 0.1,
-                    "inner_optimizer": inner,
-                    "loss_scale": words.SCALE,
-                },
-            },
+            lambda name, inner: instance(
+                name, learning_rate=0.1, inner_optimizer=inner, loss_scale=words.SCALE
+            ),
             st.sampled_from(("Adam", "SGD", "LossScaleOptimizer", "LossScaleOptimizerV3")),
             st.sampled_from((None, {"class_name": "SGD", "config": {}})),
         ),

@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import json
 import struct
-import subprocess
 import sys
 import time
 import zipfile
@@ -33,6 +32,8 @@ from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
 from tests.fuzz import oracle, processes, record
 from tests.helpers import convertible_models, small_models
 from tests.helpers.marks import ALONE, THOROUGH
+from tests.helpers.scripts import run_captured
+from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,12 +256,8 @@ def test_no_process_is_started_to_read_a_file(command: str) -> None:
     h5py asks for the machine's name when it is imported, and Python ran ``uname -p``, the first on
     PATH, for a part of the answer.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    done = run_captured(
+        [sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"], check=False
     )
     assert done.returncode in {0, 1}, done.stderr
 
@@ -346,12 +343,9 @@ def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
 
 def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path) -> None:
     """The keys of all layers have one number of steps between them."""
-    spelled = {
-        "module": "keras",
-        "class_name": "DTypePolicyMap",
-        "config": {"default_policy": None, "policy_map": {"x.*": "float16"}},
-        "registered_name": None,
-    }
+    spelled = instance3(
+        "DTypePolicyMap", "keras", default_policy=None, policy_map={"x.*": "float16"}
+    )
     path = tmp_path / "model.json"
     path.write_text(
         json.dumps(
@@ -446,10 +440,7 @@ def test_calls_with_a_tensor_as_a_dtype_are_rejected(tmp_path: Path) -> None:
 def test_integers_above_the_float64_range_are_compared(tmp_path: Path) -> None:
     """The test compares them with each other, and with numbers that fit a float32."""
     for name, value in (("one", 10**400), ("same", 10**400), ("other", 10**400 + 1), ("small", 1)):
-        config = {
-            "class_name": "Dropout",
-            "config": {"name": "d", "trainable": True, "dtype": "float32", "rate": value},
-        }
+        config = instance("Dropout", name="d", trainable=True, dtype="float32", rate=value)
         model = {
             "class_name": "Sequential",
             "config": {"name": "m", "layers": [config]},

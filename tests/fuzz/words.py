@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import known_arguments, layer_classes, policy
 from policytool.releases.releases import LOADERS
+from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
     from random import Random
@@ -119,10 +120,9 @@ KEYS: Final = tuple(
 )
 """Names of keys: those of a config's frame, and those that any release writes for any layer."""
 
-SCALE: Final[Any] = {
-    "class_name": "DynamicLossScale",
-    "config": {"initial_loss_scale": 32768.0, "increment_period": 2000, "multiplier": 2.0},
-}
+SCALE: Final[Any] = instance(
+    "DynamicLossScale", initial_loss_scale=32768.0, increment_period=2000, multiplier=2.0
+)
 
 POLICIES: Final[tuple[Any, ...]] = (
     *policy.LISTED,
@@ -140,41 +140,18 @@ POLICIES: Final[tuple[Any, ...]] = (
         for kind in ("Policy", "PolicyV1")
     ),
     {"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": "dynamic"}},
-    {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "mixed_bfloat16"},
-        "registered_name": None,
-        "shared_object_id": 3,
-    },
-    {
-        "module": "keras",
-        "class_name": "QuantizedDTypePolicy",
-        "config": {"mode": "int8", "source_name": "float32"},
-        "registered_name": None,
-    },
-    {
-        "module": "keras",
-        "class_name": "DTypePolicyMap",
-        "config": {
-            "default_policy": None,
-            "policy_map": {
-                "mlp/.*": {
-                    "module": "keras",
-                    "class_name": "DTypePolicy",
-                    "config": {"name": "float16"},
-                }
-            },
-        },
-        "registered_name": None,
-    },
+    {**instance3("DTypePolicy", "keras", name="mixed_bfloat16"), "shared_object_id": 3},
+    instance3("QuantizedDTypePolicy", "keras", mode="int8", source_name="float32"),
+    instance3(
+        "DTypePolicyMap",
+        "keras",
+        default_policy=None,
+        policy_map={"mlp/.*": {**instance("DTypePolicy", name="float16"), "module": "keras"}},
+    ),
 )
 
 CALLS: Final[tuple[Any, ...]] = (
-    {
-        "class_name": "__keras_tensor__",
-        "config": {"shape": [None, 4], "dtype": "float32", "keras_history": ["dense_a", 0, 0]},
-    },
+    instance("__keras_tensor__", shape=[None, 4], dtype="float32", keras_history=["dense_a", 0, 0]),
     {"class_name": "__lambda__", "config": {"value": ["4wEAAAA=", None, None]}},
     {"class_name": "__tuple__", "items": [1, 2]},
     {"class_name": "TensorShape", "items": [None, 6]},
@@ -182,10 +159,9 @@ CALLS: Final[tuple[Any, ...]] = (
     [["dense_a", 0, 0, {}]],
     {
         "args": [
-            {
-                "class_name": "__keras_tensor__",
-                "config": {"shape": [None], "dtype": "float32", "keras_history": ["mlp", 1, -1]},
-            }
+            instance(
+                "__keras_tensor__", shape=[None], dtype="float32", keras_history=["mlp", 1, -1]
+            )
         ],
         "kwargs": {"mask": None},
     },

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.helpers.convertible_models import input2, input3, layer2, layer3, policy, tensor
-from tests.helpers.small_models import h5_model, keras_members, keras_zip
+from tests.helpers.small_models import h5_model, instance, instance3, keras_members, keras_zip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 
 _WIDTH: Final = 2
+_WRITER: Final = {"keras_version": "2.15.0", "backend": "tensorflow"}
+
+
+def _nodes(calls: Sequence[Sequence[tuple[str, int]]]) -> list[list[object]]:
+    """Return calls with lists of tensors, as Keras 2 writes them."""
+    return [[[source, call, 0, {}] for source, call in tensors] for tensors in calls]
 
 
 class Keras2:
@@ -35,42 +41,26 @@ class Keras2:
         self, class_name: str, name: str, *calls: Sequence[tuple[str, int]], **config: object
     ) -> Config:
         """Return a layer that is called with each of these lists of tensors."""
-        nodes = [[[source, call, 0, {}] for source, call in tensors] for tensors in calls]
-        return layer2(class_name, name, *nodes, **config)
+        return layer2(class_name, name, *_nodes(calls), **config)
 
     def model(
         self, name: str, layers: Sequence[Config], *calls: Sequence[tuple[str, int]]
     ) -> Config:
         """Return a functional model, called with each of these lists of tensors."""
-        nodes = [[[source, call, 0, {}] for source, call in tensors] for tensors in calls]
-        return {
-            "class_name": "Functional",
-            "name": name,
-            "config": _graph(name, layers),
-            "inbound_nodes": nodes,
-        }
+        own = {"name": name, "inbound_nodes": _nodes(calls)}
+        return {**instance("Functional", **_graph(name, layers)), **own}
 
     def root(self, *layers: Config, name: str = "model") -> Config:
         """Return a whole model."""
-        return {
-            "class_name": "Functional",
-            "config": _graph(name, layers),
-            "keras_version": "2.15.0",
-            "backend": "tensorflow",
-        }
+        return {**instance("Functional", **_graph(name, layers)), **_WRITER}
 
     def sequential(self, layers: Sequence[Config], name: str = "model") -> Config:
         """Return a whole model that is a chain."""
-        return {
-            "class_name": "Sequential",
-            "config": {"name": name, "layers": list(layers)},
-            "keras_version": "2.15.0",
-            "backend": "tensorflow",
-        }
+        return {**instance("Sequential", name=name, layers=list(layers)), **_WRITER}
 
     def policy(self, name: str) -> object:
         """Return a policy."""
-        return {"class_name": "Policy", "config": {"name": name}}
+        return instance("Policy", name=name)
 
     def operation(self, name: str, source: tuple[str, int]) -> Config:
         """Return an operation that is called with one tensor."""
@@ -133,17 +123,8 @@ class Keras3:
 
     def sequential(self, layers: Sequence[Config], name: str = "model") -> Config:
         """Return a whole model that is a chain."""
-        return {
-            "module": "keras",
-            "class_name": "Sequential",
-            "config": {
-                "name": name,
-                "trainable": True,
-                "dtype": policy("float32"),
-                "layers": list(layers),
-            },
-            "registered_name": None,
-        }
+        own = {"trainable": True, "dtype": policy("float32"), "layers": list(layers)}
+        return instance3("Sequential", "keras", name=name, **own)
 
     def policy(self, name: str) -> object:
         """Return a policy."""
@@ -181,15 +162,31 @@ def _graph(name: str, layers: Sequence[Config]) -> Config:
 Library = Keras2 | Keras3
 
 
-def _chain(write: Library, count: int) -> Config:
-    names = ["x", *(f"d{number}" for number in range(count))]
-    return write.root(
-        write.input(),
-        *(
-            write.layer("Dense", name, [(before, 0)], units=2)
-            for before, name in itertools.pairwise(names)
-        ),
+def _in_turn(
+    write: Library, names: Sequence[str], layer: Callable[[str, tuple[str, int]], Config]
+) -> Config:
+    """Return a model whose layers have these names; each is called with the output before it."""
+    pairs = itertools.pairwise(["x", *names])
+    return write.root(write.input(), *(layer(name, (before, 0)) for before, name in pairs))
+
+
+def _numbered(kind: str, count: int) -> list[str]:
+    return [f"{kind}{number}" for number in range(count)]
+
+
+def _denses(write: Library, names: Sequence[str]) -> Config:
+    return _in_turn(
+        write, names, lambda name, source: write.layer("Dense", name, [source], units=2)
     )
+
+
+def _chain(write: Library, count: int) -> Config:
+    return _denses(write, _numbered("d", count))
+
+
+def _single(write: Library, class_name: str = "Dense", /, **config: object) -> Config:
+    """Return a model of one layer."""
+    return write.root(write.input(), write.layer(class_name, "d", [("x", 0)], **config))
 
 
 def _reversed_chain(write: Library, count: int) -> Config:
@@ -207,7 +204,7 @@ def _sequential(write: Library, count: int) -> Config:
 
 
 def _wide(write: Library, count: int) -> Config:
-    names = [f"d{number}" for number in range(count)]
+    names = _numbered("d", count)
     return write.root(
         write.input(),
         *(write.layer("Dense", name, [("x", 0)], units=2) for name in names),
@@ -276,21 +273,14 @@ def _masked_models(write: Library, count: int) -> Config:
 
 
 def _operations(write: Library, count: int) -> Config:
-    names = ["x", *(f"o{number}" for number in range(count))]
-    return write.root(
-        write.input(),
-        *(write.operation(name, (before, 0)) for before, name in itertools.pairwise(names)),
-    )
+    return _in_turn(write, _numbered("o", count), write.operation)
 
 
 def _activations(write: Library, count: int) -> Config:
-    names = ["x", *(f"s{number}" for number in range(count))]
-    return write.root(
-        write.input(),
-        *(
-            write.layer("Activation", name, [(before, 0)], activation="softmax")
-            for before, name in itertools.pairwise(names)
-        ),
+    return _in_turn(
+        write,
+        _numbered("s", count),
+        lambda name, source: write.layer("Activation", name, [source], activation="softmax"),
     )
 
 
@@ -391,14 +381,7 @@ def _long_name(write: Library, count: int) -> Config:
 
 
 def _long_names(write: Library, count: int) -> Config:
-    names = ["x", *(f"{number}" + "n" * 10 * count for number in range(30))]
-    return write.root(
-        write.input(),
-        *(
-            write.layer("Dense", name, [(before, 0)], units=2)
-            for before, name in itertools.pairwise(names)
-        ),
-    )
+    return _denses(write, [f"{number}" + "n" * 10 * count for number in range(30)])
 
 
 def _objects(count: int) -> list[Config]:
@@ -407,19 +390,13 @@ def _objects(count: int) -> list[Config]:
 
 def _long_key(write: Library, count: int) -> Config:
     """Return objects below a key of 100 characters for each of them."""
-    return write.root(
-        write.input(),
-        write.layer("Dense", "d", [("x", 0)], units=2, **{"k" * 100 * count: _objects(count)}),
-    )
+    return _single(write, units=2, **{"k" * 100 * count: _objects(count)})
 
 
 def _long_key_above_names(write: Library, count: int) -> Config:
     """Return the same with objects that name code."""
     named = [{"class_name": "Lambda", "config": {"function": "f"}} for _ in range(count)]
-    return write.root(
-        write.input(),
-        write.layer("Dense", "d", [("x", 0)], units=2, **{"k" * 100 * count: named}),
-    )
+    return _single(write, units=2, **{"k" * 100 * count: named})
 
 
 def _long_key_beside_layers(write: Library, count: int) -> Config:
@@ -433,76 +410,53 @@ def _deep_config(write: Library, count: int) -> Config:
     value: Any = 1.0
     for _ in range(count):
         value = {"a": [value]}
-    return write.root(
-        write.input(), write.layer("Dense", "d", [("x", 0)], units=2, kernel_constraint=value)
-    )
+    return _single(write, units=2, kernel_constraint=value)
 
 
 def _values(write: Library, count: int) -> Config:
-    return write.root(
-        write.input(),
-        write.layer(
-            "StringLookup", "d", [("x", 0)], vocabulary=[f"w{number}" for number in range(count)]
-        ),
-    )
+    return _single(write, "StringLookup", vocabulary=_numbered("w", count))
 
 
 def _keys(write: Library, count: int) -> Config:
-    return write.root(
-        write.input(),
-        write.layer(
-            "Dense", "d", [("x", 0)], units=2, **{f"k{number}": number for number in range(count)}
-        ),
-    )
+    return _single(write, units=2, **{f"k{number}": number for number in range(count)})
 
 
 def _custom(write: Library, count: int) -> Config:
     """Return layers of classes that the library does not have."""
-    names = ["x", *(f"c{number}" for number in range(count))]
-    return write.root(
-        write.input(),
-        *(
-            write.layer(f"Custom{name}", name, [(before, 0)])
-            for before, name in itertools.pairwise(names)
-        ),
+    return _in_turn(
+        write,
+        _numbered("c", count),
+        lambda name, source: write.layer(f"Custom{name}", name, [source]),
     )
 
 
 def _lambdas(write: Library, count: int) -> Config:
     """Return layers with a finding each."""
-    names = ["x", *(f"c{number}" for number in range(count))]
-    return write.root(
-        write.input(),
-        *(
-            write.layer("Lambda", name, [(before, 0)], function=["4wEAAAA", None, None])
-            for before, name in itertools.pairwise(names)
-        ),
+    function = ["4wEAAAA", None, None]
+    return _in_turn(
+        write,
+        _numbered("c", count),
+        lambda name, source: write.layer("Lambda", name, [source], function=function),
     )
 
 
 def _policies(write: Library, count: int) -> Config:
     """Return neighbours with different policies."""
-    kinds = ("float32", "mixed_float16", "float64", "bfloat16")
-    names = ["x", *(f"d{number}" for number in range(count))]
-    return write.root(
-        write.input(),
-        *(
-            write.layer(
-                "Dense", name, [(before, 0)], units=2, dtype=write.policy(kinds[number % 4])
-            )
-            for number, (before, name) in enumerate(itertools.pairwise(names))
-        ),
-    )
+    kinds = itertools.cycle(("float32", "mixed_float16", "float64", "bfloat16"))
+
+    def dense(name: str, source: tuple[str, int]) -> Config:
+        return write.layer("Dense", name, [source], units=2, dtype=write.policy(next(kinds)))
+
+    return _in_turn(write, _numbered("d", count), dense)
 
 
 def _bidirectional(write: Library, count: int) -> Config:
-    names = ["x", *(f"b{number}" for number in range(count))]
     inner = bare(write.layer("LSTM", "l", units=2, return_sequences=True))
-    return write.root(
-        write.input(),
-        *(
-            write.layer("Bidirectional", name, [(before, 0)], layer=inner, merge_mode="sum")
-            for before, name in itertools.pairwise(names)
+    return _in_turn(
+        write,
+        _numbered("b", count),
+        lambda name, source: write.layer(
+            "Bidirectional", name, [source], layer=inner, merge_mode="sum"
         ),
     )
 
@@ -578,11 +532,6 @@ def _write_json(path: Path, config: Config) -> Path:
     return path
 
 
-def _write_yaml(path: Path, config: Config) -> Path:
-    path.write_text(json.dumps(config), encoding="utf-8")  # JSON is YAML
-    return path
-
-
 def _write_archive(path: Path, config: Config) -> Path:
     return keras_zip(path, keras_members(config))
 
@@ -619,6 +568,6 @@ CONTAINERS: Final = (
     Container(name="keras", suffix=".keras", library=Keras3(), write=_write_archive),
     Container(name="keras2.json", suffix=".json", library=Keras2(), write=_write_json),
     Container(name="keras3.json", suffix=".json", library=Keras3(), write=_write_json),
-    Container(name="yaml", suffix=".yaml", library=Keras2(), write=_write_yaml),
+    Container(name="yaml", suffix=".yaml", library=Keras2(), write=_write_json),  # JSON is YAML
     Container(name="tfjs", suffix=".json", library=Keras2(), write=_write_tfjs),
 )

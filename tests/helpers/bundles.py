@@ -9,7 +9,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, _index
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, Bundle, _index, keys_of
 from policytool.releases import dtypes
 from policytool.support.text import protobuf_messages
 
@@ -153,6 +153,21 @@ def strings_checksum(data: bytes, rank: int) -> int:
     return _index.masked_checksum(
         _index.extend_checksum(_index.extend_checksum(0, struct.pack("<I", length)), data[start:])
     )
+
+
+def keys_of_objects(directory: Path, bundle: Bundle) -> tuple[Sequence[Any], dict[int, str]]:
+    """Return the objects of a SavedModel, and the keys of their values by their positions."""
+    saved: Any = protobuf_messages.parse("SavedModel", (directory / "saved_model.pb").read_bytes())
+    nodes = saved.meta_graphs[0].object_graph.nodes
+    children = {
+        index: [(edge.local_name.decode(), edge.node_id) for edge in node.children]
+        for index, node in enumerate(nodes)
+    }
+    slots = {
+        index: [(slot.original_node, slot.name.decode(), slot.node) for slot in node.slots]
+        for index, node in enumerate(nodes)
+    }
+    return nodes, dict(keys_of(bundle, children, slots))
 
 
 def object_graph(

@@ -9,6 +9,7 @@ from policytool.formats.document import Address
 from policytool.formats.edits import Cast, Edit, EditKind
 from policytool.formats.rewriting import Changes
 from policytool.support.text.jsontext import pointer
+from tests.helpers.places import places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.support.text.jsontext import Json
+    from tests.helpers.places import Steps
 
 OTHER: Final = {
     "float32": "float64",
@@ -107,17 +109,5 @@ def held(directory: Path) -> dict[str, bytes]:
     }
 
 
-def _strings(
-    value: Any, steps: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for step, child in items:
-        yield from _strings(child, (*steps, step))
-    if isinstance(value, str) and steps:
-        yield steps, value
+def _strings(value: Any) -> Iterator[tuple[Steps, str]]:
+    return (place for place in places(value) if place[0] and isinstance(place[1], str))

@@ -17,6 +17,7 @@ from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
+from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
@@ -38,9 +39,8 @@ def layer2(class_name: str, name: str, *nodes: object, **config: object) -> Conf
 def input2(name: str, *shape: int | None) -> Config:
     """Return an input layer of Keras 2."""
     return {
-        "class_name": "InputLayer",
+        **instance("InputLayer", name=name, batch_input_shape=[None, *shape], dtype="float32"),
         "name": name,
-        "config": {"name": name, "batch_input_shape": [None, *shape], "dtype": "float32"},
         "inbound_nodes": [],
     }
 
@@ -56,12 +56,7 @@ def keras2(*layers: Config, outputs: tuple[str, ...] = ()) -> Config:
         "input_layers": inputs,
         "output_layers": ends,
     }
-    return {
-        "class_name": "Functional",
-        "config": config,
-        "keras_version": "2.15.0",
-        "backend": "tensorflow",
-    }
+    return {**instance("Functional", **config), "keras_version": "2.15.0", "backend": "tensorflow"}
 
 
 def tensor(name: str, output: int = 0) -> Config:
@@ -96,25 +91,13 @@ def layer3(
 
 def policy(name: str) -> Config:
     """Return a policy as Keras 3 writes it."""
-    return {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": name},
-        "registered_name": None,
-    }
+    return instance3("DTypePolicy", "keras", name=name)
 
 
 def input3(name: str, *shape: int | None) -> Config:
     """Return an input layer of Keras 3."""
     config = {"name": name, "batch_shape": [None, *shape], "dtype": "float32", "sparse": False}
-    return {
-        "module": "keras.layers",
-        "class_name": "InputLayer",
-        "config": config,
-        "registered_name": None,
-        "name": name,
-        "inbound_nodes": [],
-    }
+    return {**instance3("InputLayer", **config), "name": name, "inbound_nodes": []}
 
 
 def keras3(*layers: Config) -> Config:
@@ -128,9 +111,8 @@ def keras3(*layers: Config) -> Config:
         "output_layers": [[layers[-1]["name"], 0, 0]],
     }
     return {
+        **instance("Functional", **config),
         "module": "keras.src.models.functional",
-        "class_name": "Functional",
-        "config": config,
         "registered_name": "Functional",
         "build_config": {},
     }

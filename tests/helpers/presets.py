@@ -11,6 +11,7 @@ import h5py
 
 from tests.helpers.large_models import allocate
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance3
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,12 +87,7 @@ def backbone(dtype: Any, **config: Any) -> dict[str, Any]:
 
 def policy(name: str) -> dict[str, Any]:
     """Return a policy as Keras 3 stores it."""
-    return {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": name},
-        "registered_name": None,
-    }
+    return instance3("DTypePolicy", "keras", name=name)
 
 
 def decoder_groups(layers: int, width: int, dtype: str = "bfloat16") -> Groups:

@@ -1,14 +1,16 @@
-"""The scripts in ``fixtures/`` and ``docs/generators/`` as modules."""
+"""The scripts in ``fixtures/`` and ``docs/generators/`` as modules, and commands that are run."""
 
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -28,3 +30,25 @@ def _script(directory: Path, name: str) -> Any:
         return importlib.import_module(name)
     finally:
         sys.path.remove(str(directory))
+
+
+def run_captured(
+    command: Sequence[str | Path],
+    *,
+    check: bool = True,
+    timeout: float | None = 60,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    input: str | None = None,  # noqa: A002  # as subprocess.run names it
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, and return its exit code and its output as text."""
+    return subprocess.run(
+        command,
+        check=check,
+        timeout=timeout,
+        cwd=cwd,
+        env=env,
+        input=input,
+        capture_output=True,
+        text=True,
+    )

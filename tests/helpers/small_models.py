@@ -28,22 +28,27 @@ LOSS_SCALED: Final[Config] = {
 }
 
 
+def instance(class_name: str, /, **config: object) -> Config:
+    """Return a layer or another object with its arguments, as Keras 2 writes it."""
+    return {"class_name": class_name, "config": config}
+
+
+def instance3(class_name: str, module: str = "keras.layers", /, **config: object) -> Config:
+    """Return an object of Keras itself with its arguments, as Keras 3 writes it."""
+    return {"module": module, **instance(class_name, **config), "registered_name": None}
+
+
 def dense(name: str = "dense_a", dtype: object = "float32", **more: object) -> Config:
     """Return the entry of a Dense layer."""
-    return {
-        "class_name": "Dense",
-        "config": {"name": name, "trainable": True, "dtype": dtype, "units": 2, **more},
-    }
+    config = {"name": name, "trainable": True, "dtype": dtype, "units": 2, **more}
+    return instance("Dense", **config)
 
 
 def sequential(*layers: Config, name: str = "mlp") -> Config:
     """
     Return the config of a Sequential model with these layers, of one Dense where none are given.
     """
-    return {
-        "class_name": "Sequential",
-        "config": {"name": name, "layers": list(layers) or [dense()]},
-    }
+    return instance("Sequential", name=name, layers=list(layers) or [dense()])
 
 
 def nested(levels: int) -> str:

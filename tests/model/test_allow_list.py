@@ -34,6 +34,7 @@ from tests.helpers import changed_fixtures
 from tests.helpers.cases import for_each
 from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,24 +115,12 @@ def test_allowed_class_from_a_foreign_module_is_rejected(module: str) -> None:
 @pytest.mark.parametrize("name", ["Dense", "__slice__", "__tensor__", "__ellipsis__"])
 def test_foreign_module_is_rejected_for_any_class_name(name: str) -> None:
     """A release that does not know the name of a value imports the module."""
-    assert harms(
-        {
-            "class_name": name,
-            "module": "somepackage.somewhere",
-            "registered_name": None,
-            "config": {},
-        }
-    ) == {Harm.UNKNOWN}
+    assert harms(instance3(name, "somepackage.somewhere")) == {Harm.UNKNOWN}
 
 
 def test_initializers_of_tensorflow_need_no_trust() -> None:
     """Other classes in their modules do."""
-    entry = {
-        "class_name": "Constant",
-        "module": "tensorflow.python.ops.init_ops_v2",
-        "registered_name": None,
-        "config": {"value": 0},
-    }
+    entry = instance3("Constant", "tensorflow.python.ops.init_ops_v2", value=0)
     assert not harms(entry)
     assert harms({**entry, "class_name": "Initializer"}) == {Harm.UNKNOWN}
 
@@ -145,11 +134,7 @@ def test_function_outside_the_allow_list_is_rejected(name: str) -> None:
     """
     if not _functions.is_pure_function(name):
         assert harms(
-            {
-                "class_name": "TFOpLambda",
-                "config": {"function": name},
-                "inbound_nodes": [["x", 0, 0, {}]],
-            }
+            {**instance("TFOpLambda", function=name), "inbound_nodes": [["x", 0, 0, {}]]}
         ) & {Harm.NAMED, Harm.UNKNOWN}
     if not is_pure_name(name):
         assert harms({"class_name": "Dense", "config": {"activation": name}})
@@ -168,17 +153,12 @@ def test_function_outside_the_allow_list_is_rejected(name: str) -> None:
 def test_method_that_no_release_writes_is_rejected(owner: str, method: str) -> None:
     """Class methods are looked up in all names of TensorFlow."""
     entry = {
-        "class_name": "ClassMethod",
-        "config": {"cls_symbol": owner, "method_name": method},
+        **instance("ClassMethod", cls_symbol=owner, method_name=method),
         "inbound_nodes": [["x", 0, 0, {}]],
     }
     assert Harm.NAMED in harms(entry)
     assert harms(
-        {
-            "class_name": "InstanceMethod",
-            "config": {"attr_name": f"__{method}"},
-            "inbound_nodes": [["x", 0, 0, {}]],
-        }
+        {**instance("InstanceMethod", attr_name=f"__{method}"), "inbound_nodes": [["x", 0, 0, {}]]}
     )
 
 
@@ -186,8 +166,7 @@ def test_method_that_no_release_writes_is_rejected(owner: str, method: str) -> N
 def test_call_with_only_constants_is_rejected(value: object) -> None:
     """It would run while the model is built and no release writes it."""
     entry: dict[str, Any] = {
-        "class_name": "TFOpLambda",
-        "config": {"function": "math.add"},
+        **instance("TFOpLambda", function="math.add"),
         "inbound_nodes": [["_CONSTANT_VALUE", -1, value, {"y": 2}]],
     }
     assert Harm.UNKNOWN in harms(entry)
@@ -208,8 +187,7 @@ def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
     """Releases parse text as protobuf."""
     assert Harm.UNKNOWN in harms(
         {
-            "class_name": "TensorFlowOpLayer",
-            "config": {"node_def": node, "name": "x"},
+            **instance("TensorFlowOpLayer", node_def=node, name="x"),
             "inbound_nodes": [["x", 0, 0, {}]],
         }
     )
@@ -220,16 +198,9 @@ def test_feature_columns_and_wrapped_cells_without_code_need_no_trust() -> None:
     Feature columns and wrapped cells need no trust unless they contain a function or a checkpoint
     of their author.
     """
-    column: dict[str, Any] = {
-        "class_name": "NumericColumn",
-        "config": {
-            "key": "a",
-            "shape": [1],
-            "default_value": None,
-            "dtype": "float32",
-            "normalizer_fn": None,
-        },
-    }
+    column: dict[str, Any] = instance(
+        "NumericColumn", key="a", shape=[1], default_value=None, dtype="float32", normalizer_fn=None
+    )
     assert not harms(column)
     assert harms({**column, "config": {**column["config"], "normalizer_fn": "my_scale"}}) == {
         Harm.CUSTOM
@@ -237,36 +208,25 @@ def test_feature_columns_and_wrapped_cells_without_code_need_no_trust() -> None:
     assert harms(
         {**column, "config": {**column["config"], "normalizer_fn": ["4wEA...", None, None]}}
     ) == {Harm.CODE}
-    embedding: dict[str, Any] = {
-        "class_name": "EmbeddingColumn",
-        "config": {
-            "dimension": 2,
-            "combiner": "mean",
-            "ckpt_to_load_from": None,
-            "tensor_name_in_ckpt": None,
-        },
-    }
+    embedding: dict[str, Any] = instance(
+        "EmbeddingColumn",
+        dimension=2,
+        combiner="mean",
+        ckpt_to_load_from=None,
+        tensor_name_in_ckpt=None,
+    )
     assert not harms(embedding)
     assert harms(
         {**embedding, "config": {**embedding["config"], "ckpt_to_load_from": "/etc/model"}}
     ) == {Harm.FILE}
     assert harms(
-        {
-            "class_name": "VocabularyFileCategoricalColumn",
-            "config": {"key": "c", "vocabulary_file": "/etc/passwd"},
-        }
+        instance("VocabularyFileCategoricalColumn", key="c", vocabulary_file="/etc/passwd")
     ) == {Harm.UNKNOWN}
     assert not harms(
-        {
-            "class_name": "ResidualWrapper",
-            "config": {"cell": {"class_name": "LSTMCell", "config": {"units": 2}}},
-        }
+        instance("ResidualWrapper", cell={"class_name": "LSTMCell", "config": {"units": 2}})
     )
     assert harms(
-        {
-            "class_name": "ResidualWrapper",
-            "config": {"residual_fn": "my_sum", "residual_fn_type": "function"},
-        }
+        instance("ResidualWrapper", residual_fn="my_sum", residual_fn_type="function")
     ) == {Harm.CUSTOM}
     assert not harms(
         {"class_name": "AddLoss", "config": {"name": "add_loss", "unconditional": False}}
@@ -571,12 +531,7 @@ def test_kernels_of_random_fourier_features_are_names(name: str) -> None:
     The kernel names of RandomFourierFeatures need no trust, although no initializer has these
     names, because the layer itself reads them.
     """
-    assert not harms(
-        {
-            "class_name": "RandomFourierFeatures",
-            "config": {"output_dim": 4, "kernel_initializer": name},
-        }
-    )
+    assert not harms(instance("RandomFourierFeatures", output_dim=4, kernel_initializer=name))
 
 
 @pytest.mark.parametrize("value", [{"text": b"/etc/passwd"}, {"type": 1}])
@@ -660,10 +615,7 @@ def test_a_saved_model_s_class_that_is_no_class_needs_trust(tmp_path: Path, name
         for node in message.nodes:
             metadata = json.loads(node.metadata)
             if metadata.get("class_name") == "Dense":
-                metadata["config"]["kernel_regularizer"] = {
-                    "class_name": name,
-                    "config": {"identifier": "x"},
-                }
+                metadata["config"]["kernel_regularizer"] = instance(name, identifier="x")
                 node.metadata = json.dumps(metadata).encode()
 
     path = tmp_path / "saved"

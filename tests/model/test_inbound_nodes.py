@@ -14,8 +14,10 @@ from policytool.formats import format_detection
 from policytool.model import inbound_nodes
 from policytool.support.errors import ModelFileError
 from tests.conftest import run
+from tests.helpers.convertible_models import input2, input3, layer2
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,46 +53,23 @@ BUILDABLE: Final[dict[str, Calls]] = {
 
 def keras2(calls: Calls) -> Config:
     """Return the config of a functional model as Keras 2 writes it."""
-    layers = [
-        {
-            "class_name": "InputLayer",
-            "config": {"name": "i", "batch_input_shape": [None, 3], "dtype": "float32"},
-            "name": "i",
-            "inbound_nodes": [],
-        }
-    ]
-    return _functional(layers, calls, lambda layer, call: [[layer, call, 0, {}]])
+    return _functional([input2("i", 3)], calls, lambda layer, call: [[layer, call, 0, {}]])
 
 
 def keras3(calls: Calls) -> Config:
     """Return the config of a functional model as Keras 3 writes it."""
-    layers = [
-        {
-            "class_name": "InputLayer",
-            "config": {"name": "i", "batch_shape": [None, 3], "dtype": "float32"},
-            "name": "i",
-            "inbound_nodes": [],
-        }
-    ]
 
     def node(layer: str, call: int) -> Config:
         history = {"shape": [None, 3], "dtype": "float32", "keras_history": [layer, call, 0]}
         return {"args": [{"class_name": "__keras_tensor__", "config": history}], "kwargs": {}}
 
-    return _functional(layers, calls, node)
+    return _functional([input3("i", 3)], calls, node)
 
 
 def _functional(layers: list[Config], calls: Calls, node: Any) -> Config:
     for name, taken in calls.items():
-        config = {"name": name, "trainable": True, "dtype": "float32", "activation": "linear"}
-        layers.append(
-            {
-                "class_name": "Activation",
-                "config": config,
-                "name": name,
-                "inbound_nodes": [node(layer, call) for layer, call in taken],
-            }
-        )
+        nodes = [node(layer, call) for layer, call in taken]
+        layers.append(layer2("Activation", name, *nodes, activation="linear"))
     last = list(calls)[-1]
     return {
         "name": "m",
@@ -337,10 +316,7 @@ def test_layer_after_a_nested_model_that_returns_one_axis(last: Config, *, fails
 
     def graph(*layers: Config) -> Config:
         outputs = [[layers[-1]["name"], 0, 0]]
-        return {
-            "class_name": "Functional",
-            "config": {"layers": list(layers), "output_layers": outputs},
-        }
+        return instance("Functional", layers=list(layers), output_layers=outputs)
 
     inner = called(chain(INPUT, functional(LISTED), BUILT), "chain", "x")
     normal = called({"class_name": "LayerNormalization", "config": {}}, "n", "chain")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -22,9 +22,7 @@ from policytool.support.errors import ModelFileError
 from policytool.support.text.jsontext import number, place, pointer, text_at
 from tests.helpers.marks import THOROUGH, examples
 from tests.helpers.paths import FIXTURES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.helpers.places import places
 
 HUGE: Final = 10**400
 """More than a float counts to; Python's JSON reads it all the same."""
@@ -120,24 +118,13 @@ def test_value_of_another_type_causes_no_internal_error(
     audited(changed(source, where, value), tmp_path / "odd.json")
 
 
-def pointers(value: Any, steps: tuple[str | int, ...] = ()) -> Iterator[str]:
-    """Yield the pointer of each item in a value."""
-    if steps:
-        yield pointer(*steps)
-    for key, item in (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    ):
-        yield from pointers(item, (*steps, key))
+def pointers(source: str) -> tuple[str, ...]:
+    """Return the pointer of each item in a config."""
+    config = json.loads((FIXTURES / source).read_text(encoding="utf-8"))
+    return tuple(pointer(*steps) for steps, _ in places(config) if steps)
 
 
-PLACES: Final = {
-    source: tuple(pointers(json.loads((FIXTURES / source).read_text(encoding="utf-8"))))
-    for source in SOURCES
-}
+PLACES: Final = {source: pointers(source) for source in SOURCES}
 
 
 @THOROUGH

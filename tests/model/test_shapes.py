@@ -15,6 +15,7 @@ from policytool.model.reading import load_model
 from policytool.model.shapes import LayerShapes
 from policytool.releases.output_shapes import output_shape
 from policytool.releases.releases import get
+from tests.helpers.convertible_models import input2, keras2, layer2
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, sequential
 
@@ -119,24 +120,9 @@ def test_time_distributed_layer_keeps_the_steps() -> None:
 
 def test_a_layer_that_is_called_twice_has_the_sizes_of_both_calls() -> None:
     """Sizes that differ between two calls of a layer are unknown."""
-    inputs = [
-        {
-            "class_name": "InputLayer",
-            "name": name,
-            "config": {"name": name, "batch_input_shape": [None, steps, 5]},
-            "inbound_nodes": [],
-        }
-        for name, steps in (("a", 3), ("b", 4))
-    ]
-    calls = [[["a", 0, 0, {}]], [["b", 0, 0, {}]]]
-    shared = {**dense("shared", units=7), "name": "shared", "inbound_nodes": calls}
-    config: Any = {
-        "name": "net",
-        "layers": [*inputs, shared],
-        "input_layers": [["a", 0, 0], ["b", 0, 0]],
-        "output_layers": [["shared", 0, 0], ["shared", 1, 0]],
-    }
-    architecture = {"class_name": "Functional", "config": config}
+    shared = layer2("Dense", "shared", [["a", 0, 0, {}]], [["b", 0, 0, {}]], units=7)
+    architecture = keras2(input2("a", 3, 5), input2("b", 4, 5), shared)
+    architecture["config"]["output_layers"] = [["shared", 0, 0], ["shared", 1, 0]]
     document = Document(
         path="model.json", format="json", parts={"config": architecture}, config_part="config"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import policytool
-from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
+from tests.helpers.small_models import dense, h5_model, instance, keras_zip, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,10 +97,7 @@ def test_adapted_variables_without_a_scope_belong_to_the_only_such_layer(
 def test_layer_stored_twice_is_counted_once(tmp_path: Path) -> None:
     """A nested model shares it, and both places have the same object id."""
     shared = {**dense("enc"), "shared_object_id": 7}
-    nested = {
-        "class_name": "Sequential",
-        "config": {"name": "siamese", "trainable": True, "layers": [shared]},
-    }
+    nested = instance("Sequential", name="siamese", trainable=True, layers=[shared])
     path = h5_model(tmp_path / "m.h5", sequential(shared, nested), weights=False)
     with_weights(path, "enc/enc/kernel:0", "siamese/enc/kernel:0")
     model = policytool.inspect(str(path))
@@ -120,10 +117,7 @@ def test_numbers_of_groups_count_layers_that_are_stored_elsewhere(tmp_path: Path
         for name in ("layers/dense", "layers/sequential/layers/dense_1"):
             file[f"{name}/vars/0"] = np.zeros((2, 2), dtype="float32")
     shared = {**dense("enc"), "shared_object_id": 7}
-    nested = {
-        "class_name": "Sequential",
-        "config": {"name": "siamese", "trainable": True, "layers": [shared, dense("last")]},
-    }
+    nested = instance("Sequential", name="siamese", trainable=True, layers=[shared, dense("last")])
     members = {
         "config.json": json.dumps(sequential(shared, nested)).encode(),
         "metadata.json": b'{"keras_version": "3.10.0"}',
@@ -140,10 +134,7 @@ def test_layer_in_a_shared_model_is_found_by_each_path(tmp_path: Path) -> None:
         "config": {"name": "enc", "trainable": True, "layers": [dense("d")]},
         "shared_object_id": 9,
     }
-    outer = {
-        "class_name": "Sequential",
-        "config": {"name": "siamese", "trainable": True, "layers": [inner]},
-    }
+    outer = instance("Sequential", name="siamese", trainable=True, layers=[inner])
     path = h5_model(tmp_path / "m.h5", sequential(inner, outer), weights=False)
     assert "mlp/siamese/enc/d" in layers(path)
     assert len(policytool.inspect(str(path)).layers) == 4
@@ -162,28 +153,18 @@ def test_layers_without_trainable_are_no_operations(tmp_path: Path) -> None:
     ]
     entries = [
         {
-            "class_name": "InputLayer",
+            **instance("InputLayer", name="x", dtype="float32", batch_shape=[None, 2]),
             "name": "x",
-            "config": {"name": "x", "dtype": "float32", "batch_shape": [None, 2]},
             "inbound_nodes": [],
         },
         {
-            "class_name": "SpatialDropout1D",
+            **instance("SpatialDropout1D", name="sd", rate=0.5, dtype="float32"),
             "name": "sd",
-            "config": {"name": "sd", "rate": 0.5, "dtype": "float32"},
             "inbound_nodes": node,
         },
-        {
-            "class_name": "Cast",
-            "name": "cast",
-            "config": {"name": "cast", "dtype": "float16"},
-            "inbound_nodes": node,
-        },
+        {**instance("Cast", name="cast", dtype="float16"), "name": "cast", "inbound_nodes": node},
     ]
-    config = {
-        "class_name": "Functional",
-        "config": {"name": "mlp", "trainable": True, "layers": entries},
-    }
+    config = instance("Functional", name="mlp", trainable=True, layers=entries)
     assert set(
         layers(h5_model(tmp_path / "m.h5", config, weights=False, keras_version="3.15.1"))
     ) == {"mlp", "mlp/x", "mlp/sd"}
@@ -199,10 +180,7 @@ def test_models_in_attributes_of_a_custom_model(place: str, tmp_path: Path) -> N
     with h5py.File(weights, "w") as file:
         file[f"{place}/layers/dense/vars/0"] = np.zeros((2, 2), dtype="float32")
         file["optimizer/vars/0"] = np.zeros((), dtype="int64")
-    inner = {
-        "class_name": "Sequential",
-        "config": {"name": "gen", "trainable": True, "layers": [dense("d")]},
-    }
+    inner = instance("Sequential", name="gen", trainable=True, layers=[dense("d")])
     config = {
         "module": "gan",
         "class_name": "Gan",

@@ -19,6 +19,7 @@ from policytool.numerics.hand_over import HandOver
 from policytool.support.text import jsontext, protobuf_messages
 from tests.helpers import changed_fixtures
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,10 +28,9 @@ KERAS3 = "keras3.15/global_mixed_float16.keras"
 COMPILED = "keras3.15/adam_autowrap_mf16.keras"
 SAVED = "tf2.15/global_mixed_float16"
 METADATA = "keras_metadata.pb"
-LAMBDA = {
-    "class_name": "Lambda",
-    "config": {"name": "hidden", "function": ["4wEAAAA=", None, None], "function_type": "lambda"},
-}
+LAMBDA = instance(
+    "Lambda", name="hidden", function=["4wEAAAA=", None, None], function_type="lambda"
+)
 OWN = {"module": "someone.layers", "class_name": "Own", "config": {}, "registered_name": "Own"}
 
 
@@ -151,20 +151,8 @@ def test_function_is_needed_under_its_registered_name(tmp_path: Path) -> None:
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
     """Keras 3 would compile it with classes that were not checked."""
     path = tmp_path / "model.json"
-    layers = [
-        {
-            "class_name": "Dense",
-            "module": "keras.layers",
-            "config": {"name": "d", "units": 1},
-            "registered_name": None,
-        }
-    ]
-    config = {
-        "module": "keras",
-        "class_name": "Sequential",
-        "config": {"name": "s", "layers": layers},
-        "registered_name": None,
-    }
+    layers = [instance3("Dense", name="d", units=1)]
+    config = instance3("Sequential", "keras", name="s", layers=layers)
     path.write_text(json.dumps({**config, "compile_config": {"loss": OWN}}), encoding="utf-8")
     with HandOver() as hand_over:
         source = check_sides.read_source(Input(path=path, exact=True), hand_over)

@@ -36,10 +36,11 @@ from tests.conftest import (
 from tests.helpers.fake_interpreters import NEWEST
 from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES, PACKAGE
+from tests.helpers.places import places, value_at
 from tests.helpers.polyglots import HARMLESS_H5, hdf5_at, hostile_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 SHARDS: Final = FIXTURES / "keras3.15/sharded.weights.json"
 CHECKPOINT: Final = FIXTURES / "checkpoints/training"
@@ -284,8 +285,9 @@ class Recorded:
         """Record the job and check its paths, and answer the first of two jobs."""
         result = json.loads(encoded_job(job))
         self.jobs.append(result)
-        for place, text in _texts(result):
-            if place not in OF_USERS and text.startswith("/"):
+        for steps, text in places(result):
+            place = tuple(step for step in steps if isinstance(step, str))
+            if isinstance(text, str) and text.startswith("/") and place not in OF_USERS:
                 self._check(place, Path(text), job)
         if job["job"] == "predict" and job["like"] is None:
             return {"calls": [], "versions": {}, "samples": 0}
@@ -298,24 +300,7 @@ class Recorded:
         assert not any(part.is_symlink() for part in (path, *path.parents[:-3]))
         is_output = place in {("outputs",), ("draft",)}
         assert is_output or path.exists() or path.with_name(f"{path.name}.index").exists()
-        assert is_output or place == ("inputs",) or _at(job, place).__class__ is PrivateCopy
-
-
-def _texts(value: object, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    if isinstance(value, dict):
-        for key, below in value.items():
-            yield from _texts(below, (*place, key))
-    elif isinstance(value, list):
-        for below in value:
-            yield from _texts(below, place)
-    elif isinstance(value, str):
-        yield place, value
-
-
-def _at(value: Any, place: tuple[str, ...]) -> object:
-    for key in place:
-        value = value[key]
-    return value
+        assert is_output or place == ("inputs",) or value_at(job, place).__class__ is PrivateCopy
 
 
 @pytest.fixture

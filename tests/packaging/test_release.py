@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import subprocess
 import sys
 import urllib.error
 from email.message import Message
@@ -18,9 +17,11 @@ import yaml
 from policytool.support import project
 from policytool.support.project import VERSION
 from tests.helpers.paths import ROOT
+from tests.helpers.scripts import run_captured
 from tests.packaging import release
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 CHANGELOG: Final = """\
@@ -209,14 +210,11 @@ def run_step(text: str, work: Path, **variables: str) -> subprocess.CompletedPro
         "GITHUB_STEP_SUMMARY": str(work / "summary"),
         **variables,
     }
-    return subprocess.run(
+    return run_captured(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", text],
         cwd=work,
         env=environment,
-        capture_output=True,
-        text=True,
         check=False,
-        timeout=60,
     )
 
 
@@ -240,13 +238,8 @@ def test_the_check_passes_the_tag_as_one_word(tmp_path: Path, tag: str) -> None:
 def test_check_runs_with_the_standard_library() -> None:
     """The job of the check installs nothing."""
     module = "import tests.packaging.release, tests.packaging.run, sys; "
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", f"{module}print(*sys.modules)"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+    done = run_captured(
+        [sys.executable, "-S", "-c", f"{module}print(*sys.modules)"], cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
 

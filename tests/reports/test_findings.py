@@ -33,6 +33,7 @@ from tests.contracts.reporter_contract import compared
 from tests.helpers import example_audits
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
+from tests.helpers.scripts import run_captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -267,13 +268,7 @@ def test_long_command_is_broken_into_lines() -> None:
     lines = layout.lines(words, 40)
     assert len(lines) > 3
     assert max(map(len, lines)) <= 40
-    done = subprocess.run(
-        ["bash", "-c", "printf '%s\\n' " + "\n".join(lines)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = run_captured(["bash", "-c", "printf '%s\\n' " + "\n".join(lines)])
     assert tuple(done.stdout.splitlines()) == words
     assert not [line for line in lines if line.endswith("--set \\")]
     assert layout.command(words) == shlex.join(words)

@@ -316,14 +316,15 @@ def test_a_stored_dtype_that_differs_has_a_column() -> None:
         assert re.search(r"float32 +float32 +float16", text)
 
 
-def test_selections_and_models_without_layers_have_a_sentence() -> None:
+@pytest.mark.parametrize("name", ["table", "markdown"])
+def test_selections_and_models_without_layers_have_a_sentence(name: str) -> None:
     """The sentence replaces the table."""
+    reporter = next(reporter for reporter in REPORTERS if reporter.name == name)
     result = inspected(MODELS[0]).inspection
-    assert "No layer is selected." in TABLE.render(
-        SelectedInspection(inspection=result, selection=Selection(layer="none")), View()
-    )
+    nothing = SelectedInspection(inspection=result, selection=Selection(layer="none"))
+    assert "No layer is selected." in reporter.render(nothing, View())
     (model,) = result.models
-    assert "The file has no layers." in TABLE.render(whole(replace(model, layers=())), View())
+    assert "The file has no layers." in reporter.render(whole(replace(model, layers=())), View())
 
 
 # what a graph computes in

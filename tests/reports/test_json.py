@@ -21,6 +21,7 @@ from tests.contracts.reporter_contract import MODELS, inspected
 from tests.helpers import small_models
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.places import places, value_at
 from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
@@ -156,17 +157,7 @@ def test_fixed_and_dynamic_and_default_loss_scales() -> None:
     )
 
 
-def _objects(value: object, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    if isinstance(value, dict):
-        yield place, value
-        for key, item in value.items():
-            yield from _objects(item, f"{place}/{key}")
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _objects(item, f"{place}/{position}")
-
-
-_OPEN: Final = {"policies", "inputs", "outputs"}
+_OPEN: Final = {("policies",), ("inputs",), ("outputs",)}
 """Objects whose keys are names from the file."""
 
 
@@ -176,27 +167,22 @@ def test_schema_is_strict() -> None:
     report = report_of(inspected(*MODELS))
     validator("inspect").validate(report)
     optional = {"default", "amax_history_length"}
-    for place, found in _objects(report):
-        if place.rpartition("/")[2] in _OPEN:
+    for steps, found in places(report):
+        if not isinstance(found, dict) or steps[-1:] in _OPEN:
             continue
+        place = "".join(f"/{step}" for step in steps)
         for key in list(found):
             changed = copy.deepcopy(report)
-            _at(changed, place).pop(key)
+            value_at(changed, steps).pop(key)
             assert key in optional or not validator("inspect").is_valid(changed), (
                 f"{place}/{key} is not required"
             )
         if "/layers/1" in place or "/layers" not in place:
             changed = copy.deepcopy(report)
-            _at(changed, place)["surprise"] = 1
+            value_at(changed, steps)["surprise"] = 1
             assert not validator("inspect").is_valid(changed), f"{place} takes any key"
         if place.count("/") > 3 and "/layers/0" not in place and "/layers/1" not in place:
             break
-
-
-def _at(value: Any, place: str) -> Any:  # JSON
-    for step in place.split("/")[1:]:
-        value = value[int(step)] if isinstance(value, list) else value[step]
-    return value
 
 
 @pytest.mark.parametrize(
@@ -219,6 +205,6 @@ def _at(value: Any, place: str) -> Any:  # JSON
 def test_schema_rejects_wrong_values(place: str, wrong: object) -> None:
     report = report_of(inspected(MODELS[0]))
     validator("inspect").validate(report)
-    above, _, key = place.rpartition("/")
-    _at(report, above)[key] = wrong
+    *above, key = (int(step) if step.isdigit() else step for step in place.split("/")[1:])
+    value_at(report, above)[key] = wrong
     assert not validator("inspect").is_valid(report)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import html
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from msgspec.structs import replace
 
-from policytool.commands.inspect import SelectedInspection, Selection
 from policytool.reports import View
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.markdown import code, prose
-from tests.contracts.reporter_contract import MODELS, compared, inspected
+from tests.contracts.reporter_contract import compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
+
+if TYPE_CHECKING:
+    from policytool.commands.inspect import SelectedInspection
 
 MARKDOWN = next(reporter for reporter in REPORTERS if reporter.name == "markdown")
 
@@ -193,13 +195,3 @@ def test_empty_columns_are_left_out() -> None:
         "source",
     ]
     assert "traced" in cells(tables(MARKDOWN.render(whole(traced_in("float32")), View()))[0][0])
-
-
-def test_selections_and_models_without_layers_have_a_sentence() -> None:
-    """The sentence replaces the table."""
-    result = inspected(MODELS[0]).inspection
-    assert "No layer is selected." in MARKDOWN.render(
-        SelectedInspection(inspection=result, selection=Selection(layer="none")), View()
-    )
-    (model,) = result.models
-    assert "The file has no layers." in MARKDOWN.render(whole(replace(model, layers=())), View())

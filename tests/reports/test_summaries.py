@@ -26,6 +26,7 @@ from tests.contracts.reporter_contract import MODELS, compared
 from tests.helpers.drawn_models import models
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.places import places, value_at
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import SelectedInspection
@@ -130,28 +131,15 @@ def test_every_report_of_drawn_models_is_of_the_schema(selected: SelectedInspect
 def test_schema_is_strict() -> None:
     """A missing key and an undocumented key are both errors, at every place."""
     report = json.loads(_rendered("json", _case("many")))
-    places: list[list[Any]] = [[]]
-    while places:
-        steps = places.pop()
-        value = _at(report, steps)
-        if isinstance(value, list):
-            places += [[*steps, 0]] if value else []
+    for steps, value in places(report):
+        if not isinstance(value, dict) or any(isinstance(step, int) and step for step in steps):
             continue
-        if not isinstance(value, dict):
-            continue
-        places += [[*steps, key] for key in value]
         for change in (*value, "surprise"):
             changed = copy.deepcopy(report)
-            found = _at(changed, steps)
+            found = value_at(changed, steps)
             if found.pop(change, None) is None and change == "surprise":
                 found[change] = 1
             assert not validator("summary").is_valid(changed), (steps, change)
-
-
-def _at(value: Any, steps: list[Any]) -> Any:  # JSON
-    for step in steps:
-        value = value[step]
-    return value
 
 
 @pytest.mark.parametrize(
@@ -168,7 +156,7 @@ def _at(value: Any, steps: list[Any]) -> Any:  # JSON
 def test_schema_refuses_wrong_values(steps: list[Any], wrong: object) -> None:
     """The schema tells right from wrong."""
     report = json.loads(_rendered("json", _case("many")))
-    _at(report, steps[:-1])[steps[-1]] = wrong
+    value_at(report, steps[:-1])[steps[-1]] = wrong
     assert not validator("summary").is_valid(report)
 
 

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from tests.compat import environment
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
+from tests.helpers.scripts import run_captured
 from tests.packaging import interpreters
 from tests.packaging import run as packaging_run
 from tests.requirements.compile import project
@@ -248,13 +249,8 @@ def ci_targets() -> list[str]:
 def test_targets_of_ci_install_only_lock_files(tmp_path: Path) -> None:
     """A run of CI does not depend on the day: a dry run shows every command, for a new checkout."""
     targets = [*ci_targets(), "check"]
-    done = subprocess.run(
-        ["make", "--dry-run", "--always-make", f"VENV={tmp_path}/venv", *targets],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    done = run_captured(
+        ["make", "--dry-run", "--always-make", f"VENV={tmp_path}/venv", *targets], cwd=ROOT
     )
     commands = [line for line in done.stdout.splitlines() if INSTALLER.search(line)]
     assert not [line for line in commands if not is_locked(shlex.split(line))]

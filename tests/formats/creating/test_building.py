@@ -23,7 +23,7 @@ from tests.helpers.changes import held
 from tests.helpers.contents import copy_of, placed
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import h5_model, sequential
+from tests.helpers.small_models import h5_model, instance, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -264,7 +264,7 @@ def test_names_above_the_object_header_size_are_split(tmp_path: Path) -> None:
     numbered attributes.
     """
     path = h5_model(tmp_path / "model.h5", sequential())
-    groups = tuple(StoredGroup(path=(f"layer_{number:04}_{'x' * 50}",)) for number in range(3000))
+    groups = tuple(StoredGroup(path=(f"layer_{number:03}_{'x' * 550}",)) for number in range(300))
     new = built(path, tmp_path / "new.h5", replace(NO_TENSORS, groups=groups))
     with h5py.File(new) as file:
         pieces = sorted(file["model_weights"].attrs)
@@ -287,15 +287,9 @@ def test_names_above_the_object_header_size_are_split(tmp_path: Path) -> None:
 def test_large_and_foreign_texts(tmp_path: Path) -> None:
     """A config above 64 KiB is one attribute, text outside ASCII is escaped, and NaN is kept."""
     path = h5_model(tmp_path / "model.h5", sequential())
-    config: Any = {
-        "class_name": "Sequential",
-        "config": {
-            "name": "mödel \ud800",
-            "layers": [],
-            "nan": float("nan"),
-            "words": ["wörd"] * 200_000,
-        },
-    }
+    config: Any = instance(
+        "Sequential", name="mödel \ud800", layers=[], nan=float("nan"), words=["wörd"] * 200_000
+    )
     new = built(path, tmp_path / "new.h5", replace(NO_TENSORS, config=config))
     with h5py.File(new) as file:
         text = file.attrs["model_config"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import subprocess
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,8 @@ import policytool
 from policytool.cli.exit_codes import Exit
 from tests.conftest import run, tensorflow
 from tests.helpers.marks import SLOW
-from tests.helpers.small_models import dense, keras_members, keras_zip
+from tests.helpers.scripts import run_captured
+from tests.helpers.small_models import dense, instance, keras_members, keras_zip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -240,22 +240,12 @@ for name in (path, written):
 def test_the_newest_keras_loads_no_pickles(tmp_path: Path) -> None:
     layer = {**dense(), "build_config": {"input_shape": [None, 6]}}
     members = keras_members(
-        {
-            "class_name": "Sequential",
-            "module": "keras",
-            "config": {"name": "mlp", "layers": [layer]},
-        }
+        {**instance("Sequential", name="mlp", layers=[layer]), "module": "keras"}
     )
     members[NAME] = npz(**{"layers/dense": np.array(Marker(tmp_path / "ran"), dtype=object)})
     del members["model.weights.h5"]
     path, written = keras_zip(tmp_path / "a.keras", members), tmp_path / "written.keras"
-    done = subprocess.run(
-        [tensorflow(), "-c", LOADING, str(path), str(written)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    done = run_captured([tensorflow(), "-c", LOADING, str(path), str(written)], timeout=300)
     assert done.stdout == "ValueError True\n" * 2
     assert not (tmp_path / "ran").exists()
     assert len(pickled(written)) == 1

@@ -15,6 +15,7 @@ from policytool.commands.migrate import Status
 from policytool.formats import format_detection
 from policytool.formats.saved_model import graph_bodies
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance3
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,12 +86,7 @@ def test_bins_that_keras2_does_not_load_are_reported(tmp_path: Path) -> None:
     ]
     for layer in layers:
         layer |= {"module": "keras.layers", "registered_name": None}
-    whole = {
-        "module": "keras",
-        "class_name": "Sequential",
-        "config": {"name": "model", "layers": layers},
-        "registered_name": None,
-    }
+    whole = instance3("Sequential", "keras", name="model", layers=layers)
     weights = tmp_path / "model.weights.h5"
     with h5py.File(weights, "w") as file:
         file["layers/discretization/vars/0"] = SEEN

@@ -12,7 +12,7 @@ from policytool.migration.convert.target import Log, Target
 from policytool.releases import keras_objects
 from tests.helpers.convertible_models import load, written
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import dense, sequential
+from tests.helpers.small_models import dense, instance, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,17 +49,11 @@ def test_each_layer_is_decoded_with_its_site(name: str) -> None:
 def test_layers_with_equal_names_in_a_list_have_different_sites(tmp_path: Path) -> None:
     """Each is decoded from its own object."""
     cells = [
-        {
-            "class_name": "LSTMCell",
-            "config": {"name": "cell", "trainable": True, "dtype": dtype, "units": 2},
-        }
+        instance("LSTMCell", name="cell", trainable=True, dtype=dtype, units=2)
         for dtype in ("float32", "float64")
     ]
     stacked = {"class_name": "StackedRNNCells", "config": {"name": "cells", "cells": cells}}
-    recurrent = {
-        "class_name": "RNN",
-        "config": {"name": "rnn", "trainable": True, "dtype": "float32", "cell": stacked},
-    }
+    recurrent = instance("RNN", name="rnn", trainable=True, dtype="float32", cell=stacked)
     loaded = written(tmp_path / "model.json", sequential(recurrent))
     sites = [unit.site for unit in walk(decoding.decode(loaded)) if unit.name == "cell"]
     assert [loaded.layers[site or 0].policy for site in sites] == ["float32", "float64"]

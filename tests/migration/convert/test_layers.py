@@ -27,6 +27,7 @@ from tests.helpers.convertible_models import (
     told,
 )
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance, instance3
 
 if TYPE_CHECKING:
     from tests.helpers.convertible_models import Config
@@ -92,10 +93,7 @@ class TestHardSigmoid:
             for one in (input3("x", 3, 4), masking, hard)
         ]
         model = {
-            "module": "keras",
-            "class_name": "Sequential",
-            "config": {"name": "model", "trainable": True, "layers": layers},
-            "registered_name": None,
+            **instance3("Sequential", "keras", name="model", trainable=True, layers=layers),
             "build_config": {"input_shape": [None, 3, 4]},
         }
         config = converted_config(model, K2)
@@ -106,16 +104,14 @@ class TestHardSigmoid:
         assert "Rescaling drops the mask" in refusals(model, K2)
 
     def test_activation_in_a_time_distributed_moves_behind_the_wrapper(self) -> None:
-        inner = {
-            "class_name": "Dense",
-            "config": {
-                "name": "dense",
-                "trainable": True,
-                "dtype": "float32",
-                "units": 2,
-                "activation": "hard_sigmoid",
-            },
-        }
+        inner = instance(
+            "Dense",
+            name="dense",
+            trainable=True,
+            dtype="float32",
+            units=2,
+            activation="hard_sigmoid",
+        )
         model = keras2(input2("x", 3, 4), layer2("TimeDistributed", "td", ONE, layer=inner))
         config, _, _ = converted(model, K3)
         assert [layer["config"]["name"] for layer in config["config"]["layers"]] == [

@@ -27,6 +27,7 @@ from policytool.model import reading
 from policytool.reports.plans.diff import stored_values_words
 from tests.helpers.convertible_models import input3, keras3, layer3, tensor
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -232,19 +233,10 @@ def test_vocabulary_missing_from_the_config_is_rejected() -> None:
 
 def test_preprocessing_layers_with_other_results_are_rejected(tmp_path: Path) -> None:
     """Hashing with the default salt of TF 2.3 to 2.5, and RandomCrop between Keras 2 and 3."""
-    hashing = {
-        "class_name": "Hashing",
-        "config": {
-            "name": "h",
-            "trainable": True,
-            "num_bins": 5,
-            "salt": [956888297470, 956888297470],
-        },
-    }
-    crop = {
-        "class_name": "RandomCrop",
-        "config": {"name": "c", "trainable": True, "height": 4, "width": 4, "seed": None},
-    }
+    hashing = instance(
+        "Hashing", name="h", trainable=True, num_bins=5, salt=[956888297470, 956888297470]
+    )
+    crop = instance("RandomCrop", name="c", trainable=True, height=4, width=4, seed=None)
     path = sequential(tmp_path, "2.4.0", crop, hashing)
     path.write_text(
         path.read_text()
@@ -257,17 +249,15 @@ def test_preprocessing_layers_with_other_results_are_rejected(tmp_path: Path) ->
 
 def test_a_mean_in_the_config_becomes_a_variable_for_tf_2_4(tmp_path: Path) -> None:
     """TF 2.1 to 2.5 read it only from variables."""
-    layer = {
-        "class_name": "Normalization",
-        "config": {
-            "name": "n",
-            "trainable": True,
-            "dtype": "float32",
-            "axis": [-1],
-            "mean": [1.0, 2.0],
-            "variance": [3.0, 4.0],
-        },
-    }
+    layer = instance(
+        "Normalization",
+        name="n",
+        trainable=True,
+        dtype="float32",
+        axis=[-1],
+        mean=[1.0, 2.0],
+        variance=[3.0, 4.0],
+    )
     path = sequential(tmp_path, "2.9.0", layer)
     path.write_text(
         path.read_text()

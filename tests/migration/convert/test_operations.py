@@ -16,6 +16,9 @@ from policytool.migration.result_dtypes import promoted_dtype
 from policytool.model import reading
 from policytool.releases import keras_operations
 from policytool.releases.keras_operations import operation_rows
+from tests.helpers import convertible_models as models
+from tests.helpers.convertible_models import input2, input3, layer2, layer3
+from tests.helpers.small_models import instance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,80 +33,26 @@ ENDS: Final = {"start": None, "stop": None, "step": None}
 
 def keras2(function: str, node: Any, *, dtype: str = "float32", layer: str = "TFOpLambda") -> Json:
     """Return a model with one op layer as TF 2.4 writes it."""
-    start = {
-        "batch_input_shape": [None, 3, 4],
-        "dtype": dtype,
-        "sparse": False,
-        "ragged": False,
-        "name": "in0",
-    }
-    config = {"name": "op", "trainable": True, "dtype": "float32", "function": function}
-    layers = [
-        {"class_name": "InputLayer", "config": start, "name": "in0", "inbound_nodes": []},
-        {"class_name": layer, "config": config, "name": "op", "inbound_nodes": [node]},
-    ]
-    inner = {
-        "name": "model",
-        "layers": layers,
-        "input_layers": [["in0", 0, 0]],
-        "output_layers": [["op", 0, 0]],
-    }
-    return {
-        "class_name": "Functional",
-        "config": inner,
-        "keras_version": "2.4.0",
-        "backend": "tensorflow",
-    }
+    start = input2("in0", 3, 4)
+    start["config"]["dtype"] = dtype
+    model = models.keras2(start, layer2(layer, "op", node, function=function))
+    return {**model, "keras_version": "2.4.0"}
 
 
 def tensor(name: str) -> Json:
     """Return a tensor as Keras 3 writes it."""
-    return {
-        "class_name": "__keras_tensor__",
-        "config": {"shape": [None, 3, 4], "dtype": "float32", "keras_history": [name, 0, 0]},
-    }
+    history = [name, 0, 0]
+    return instance("__keras_tensor__", shape=[None, 3, 4], dtype="float32", keras_history=history)
 
 
 def keras3(
     module: str, op: str, args: list[Any], *, dtype: str = "float32", config: Json | None = None
 ) -> Json:
     """Return a model with one operation as Keras 3.15 writes it."""
-    start = {
-        "batch_shape": [None, 3, 4],
-        "dtype": dtype,
-        "sparse": False,
-        "ragged": False,
-        "name": "in0",
-    }
-    named: Json = {
-        "module": "keras.layers",
-        "class_name": "InputLayer",
-        "config": start,
-        "registered_name": None,
-        "name": "in0",
-        "inbound_nodes": [],
-    }
-    whole = {
-        "module": f"keras.src.ops.{module}",
-        "class_name": op,
-        "config": {"name": "op", **(config or {})},
-        "registered_name": op,
-        "name": "op",
-    }
-    layers = [named, {**whole, "inbound_nodes": [{"args": args, "kwargs": {}}]}]
-    inner = {
-        "name": "model",
-        "trainable": True,
-        "layers": layers,
-        "input_layers": [["in0", 0, 0]],
-        "output_layers": [["op", 0, 0]],
-    }
-    return {
-        "module": "keras.src.models.functional",
-        "class_name": "Functional",
-        "config": inner,
-        "registered_name": "Functional",
-    }
+    start = input3("in0", 3, 4)
+    start["config"]["dtype"] = dtype
+    operation = layer3(op, "op", *args, module=f"keras.src.ops.{module}", **(config or {}))
+    return models.keras3(start, operation)
 
 
 def converted(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import policytool
-from tests.helpers.small_models import keras_zip
+from tests.helpers.small_models import instance3, keras_zip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -250,12 +250,7 @@ def test_converted_archive_can_be_converted_back(tmp_path: Path) -> None:
 def test_layers_that_a_model_is_given_have_no_order(tmp_path: Path) -> None:
     """The class can assign them in another order than that of their creation."""
     source = tmp_path / "source.keras"
-    dense = {
-        "module": "keras.layers",
-        "class_name": "Dense",
-        "config": {"name": "dense", "trainable": True, "units": 3},
-        "registered_name": None,
-    }
+    dense = instance3("Dense", name="dense", trainable=True, units=3)
     names = {".": "net", "a": "dense", "b": "dense_1"}
     groups = {"a": DENSE, "b": DENSE}
     write_archive(source, "3.15.1", SHAPE, groups, names=names, inner={"encoder": dense})

@@ -27,6 +27,7 @@ from tests.helpers.planned_models import (
     policies,
     source,
 )
+from tests.helpers.small_models import instance
 
 
 def test_layers_that_follow_the_base_change_and_exceptions_stay() -> None:
@@ -163,10 +164,7 @@ def test_a_subclassed_models_outputs_are_unknown() -> None:
     If the file does not show which layers compute the outputs, no layer is kept in float32, and a
     note reports this.
     """
-    model = {
-        "class_name": "Custom>Mine",
-        "config": {"name": "mine", "layers": [dense("a")], "trainable": True},
-    }
+    model = instance("Custom>Mine", name="mine", layers=[dense("a")], trainable=True)
     made = plan(model, "mixed_float16")
     assert not made.kept
     assert "outputs-unknown" in {note.code for note in made.notes}
@@ -312,13 +310,11 @@ def test_ids_are_followed_into_models_and_wrappers() -> None:
     If a model in a TimeDistributed looks up ids, the TimeDistributed and the layer before it stay
     in float32, because both cast the ids.
     """
-    inner = {
-        "class_name": "Sequential",
-        "config": {
-            "name": "inner",
-            "layers": [layer("Embedding", "embedding", embeddings_initializer={}), dense("d")],
-        },
-    }
+    inner = instance(
+        "Sequential",
+        name="inner",
+        layers=[layer("Embedding", "embedding", embeddings_initializer={}), dense("d")],
+    )
     model = chain(
         layer("Reshape", "carry", target_shape=[2]),
         layer("TimeDistributed", "each", layer=inner),

@@ -26,6 +26,7 @@ from tests.helpers.planned_models import (
     source,
     tensor3,
 )
+from tests.helpers.small_models import instance
 
 TO = "mixed_bfloat16"
 
@@ -171,16 +172,14 @@ def test_nested_models_are_looked_through() -> None:
         name="head",
         inputs=("y",),
     )
-    shaping: Config = {
-        "class_name": "Sequential",
-        "config": {
-            "name": "shaping",
-            "layers": [
-                layer("Reshape", "reshape", target_shape=[2, 1]),
-                layer("Activation", "sigmoid", activation="sigmoid"),
-            ],
-        },
-    }
+    shaping: Config = instance(
+        "Sequential",
+        name="shaping",
+        layers=[
+            layer("Reshape", "reshape", target_shape=[2, 1]),
+            layer("Activation", "sigmoid", activation="sigmoid"),
+        ],
+    )
     model = functional(
         source(),
         dense("a", inbound=["x"]),
@@ -199,17 +198,15 @@ def test_nested_models_are_looked_through() -> None:
 
 def test_a_sequential_model_is_looked_through() -> None:
     """The search for output layers follows the order of the config in a Sequential model."""
-    model = {
-        "class_name": "Sequential",
-        "config": {
-            "name": "net",
-            "layers": [
-                layer("LSTM", "lstm", units=2),
-                dense("kelvin"),
-                layer("Reshape", "out", target_shape=[2, 1]),
-            ],
-        },
-    }
+    model = instance(
+        "Sequential",
+        name="net",
+        layers=[
+            layer("LSTM", "lstm", units=2),
+            dense("kelvin"),
+            layer("Reshape", "out", target_shape=[2, 1]),
+        ],
+    )
     assert kept(model) == {"kelvin": keep.OUTPUT, "out": keep.SHAPED}
 
 

@@ -11,33 +11,22 @@ from policytool.formats.document import Tensor
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.options import LossScales, Optimizers
 from tests.helpers.planned_models import Config, chain, dense, document, plan
+from tests.helpers.small_models import instance, instance3
 
-ADAM: Config = {
-    "class_name": "Adam",
-    "config": {"name": "Adam", "learning_rate": 0.001, "decay": 0.0},
-}
-NEW_ADAM: Config = {
-    "class_name": "Custom>Adam",
-    "config": {
-        "name": "Adam",
-        "jit_compile": False,
-        "is_legacy_optimizer": False,
-        "learning_rate": 0.001,
-    },
-}
+ADAM: Config = instance("Adam", name="Adam", learning_rate=0.001, decay=0.0)
+NEW_ADAM: Config = instance(
+    "Custom>Adam", name="Adam", jit_compile=False, is_legacy_optimizer=False, learning_rate=0.001
+)
 FIXED: Config = {"class_name": "FixedLossScale", "config": {"loss_scale_value": 128.0}}
-DYNAMIC: Config = {
-    "class_name": "DynamicLossScale",
-    "config": {"initial_loss_scale": 1024.0, "increment_period": 50, "multiplier": 2.0},
-}
-FOURFOLD: Config = {
-    "class_name": "DynamicLossScale",
-    "config": {"initial_loss_scale": 1024.0, "increment_period": 50, "multiplier": 4.0},
-}
-DEFAULT: Config = {
-    "class_name": "DynamicLossScale",
-    "config": {"initial_loss_scale": 32768.0, "increment_period": 2000, "multiplier": 2.0},
-}
+DYNAMIC: Config = instance(
+    "DynamicLossScale", initial_loss_scale=1024.0, increment_period=50, multiplier=2.0
+)
+FOURFOLD: Config = instance(
+    "DynamicLossScale", initial_loss_scale=1024.0, increment_period=50, multiplier=4.0
+)
+DEFAULT: Config = instance(
+    "DynamicLossScale", initial_loss_scale=32768.0, increment_period=2000, multiplier=2.0
+)
 
 
 def scaled(scale: object, name: str = "mixed_float16") -> Config:
@@ -192,15 +181,13 @@ def test_keep_loss_scale_does_not_change_a_scaling_or_missing_optimizer(
         (wrapper(ADAM, "dynamic"), current(ADAM, 32768.0, 2000)),
         (wrapper(ADAM, 64), current(ADAM, 64.0, None)),
         (
-            {
-                "class_name": "LossScaleOptimizerV1",
-                "config": {
-                    "inner_optimizer": ADAM,
-                    "dynamic": True,
-                    "initial_scale": 8.0,
-                    "dynamic_growth_steps": 9,
-                },
-            },
+            instance(
+                "LossScaleOptimizerV1",
+                inner_optimizer=ADAM,
+                dynamic=True,
+                initial_scale=8.0,
+                dynamic_growth_steps=9,
+            ),
             current(ADAM, 8.0, 9),
         ),
         (wrapper(ADAM, None), ADAM),
@@ -262,12 +249,7 @@ def test_wrapping_a_new_optimizer_loses_the_state_in_hdf5() -> None:
 
 def archive(optimizer: Config | None, policy: str, *, wrapped: bool) -> Any:
     """Return a ``.keras`` archive of Keras 3 with the state of its optimizer."""
-    named = {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": policy},
-        "registered_name": None,
-    }
+    named = instance3("DTypePolicy", "keras", name=policy)
     config = {
         **chain(dense("a", named), dense("b", named), dense("out", named)),
         "module": "keras.src.models.functional",
@@ -296,12 +278,7 @@ def archive(optimizer: Config | None, policy: str, *, wrapped: bool) -> Any:
     )
 
 
-KERAS3_ADAM: Config = {
-    "module": "keras.optimizers",
-    "class_name": "Adam",
-    "config": {"name": "adam", "loss_scale_factor": None},
-    "registered_name": None,
-}
+KERAS3_ADAM: Config = instance3("Adam", "keras.optimizers", name="adam", loss_scale_factor=None)
 
 
 def test_state_moves_when_keras3_gets_a_wrapper() -> None:
@@ -363,15 +340,13 @@ def test_state_of_keras2_archives_keeps_the_place() -> None:
     config = chain(
         dense("a", "mixed_float16"), dense("b", "mixed_float16"), dense("out", "mixed_float16")
     )
-    wrapped = {
-        "class_name": "LossScaleOptimizerV3",
-        "config": {
-            "inner_optimizer": NEW_ADAM,
-            "dynamic": True,
-            "initial_scale": 8.0,
-            "dynamic_growth_steps": 9,
-        },
-    }
+    wrapped = instance(
+        "LossScaleOptimizerV3",
+        inner_optimizer=NEW_ADAM,
+        dynamic=True,
+        initial_scale=8.0,
+        dynamic_growth_steps=9,
+    )
     config = {
         **config,
         "module": "keras.src.engine.functional",

@@ -18,11 +18,14 @@ import policytool
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
+from tests.helpers.convertible_models import input2, layer2
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import (
     Config,
     dense,
     h5_model,
+    instance,
+    instance3,
     keras_members,
     keras_object,
     keras_zip,
@@ -35,26 +38,28 @@ if TYPE_CHECKING:
 
     from policytool.model.model import Verdict
 
-FLOATS: Final[Config] = {
-    "class_name": "InputLayer",
-    "config": {"batch_input_shape": [None, 6, 4], "dtype": "float32", "name": "a"},
-}
-ATTENTION: Final[Config] = {
-    "class_name": "MultiHeadAttention",
-    "config": {"name": "b", "trainable": True, "dtype": "float32", "num_heads": 2, "key_dim": 3},
-}
-BY_NAME: Final[Config] = {
-    "class_name": "Functional",
-    "config": {
-        "name": "model",
-        "layers": [
-            {**FLOATS, "name": "a", "inbound_nodes": []},
-            {**ATTENTION, "name": "b", "inbound_nodes": [[["a", 0, 0, {"value": ["a", 0, 0]}]]]},
-        ],
-        "input_layers": [["a", 0, 0]],
-        "output_layers": [["b", 0, 0]],
-    },
-}
+FLOATS: Final[Config] = instance(
+    "InputLayer", batch_input_shape=[None, 6, 4], dtype="float32", name="a"
+)
+ATTENTION: Final[Config] = instance(
+    "MultiHeadAttention", name="b", trainable=True, dtype="float32", num_heads=2, key_dim=3
+)
+INPUT: Final = input2("a", 6, 4)
+
+
+def functional(*layers: Config, outputs: tuple[str, ...] = ("b",)) -> Config:
+    """Return a functional model."""
+    inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
+    ends = [[name, 0, 0] for name in outputs]
+    return instance(
+        "Functional", name="model", layers=list(layers), input_layers=inputs, output_layers=ends
+    )
+
+
+BY_NAME: Final = functional(
+    INPUT,
+    {**ATTENTION, "name": "b", "inbound_nodes": [[["a", 0, 0, {"value": ["a", 0, 0]}]]]},
+)
 
 KERAS3_LOADERS: Final = tuple(name for name in LOADERS if name.startswith("keras3"))
 
@@ -64,38 +69,18 @@ def with_states(layer: Config) -> Config:
     Return a model with a recurrent layer on a sequence and a state, as Keras 2.3.1 writes it. Keras
     3.6 and 3.15 fail to load it because of the state, and 3.0 and 3.3 for another reason.
     """
-    state = {
-        "class_name": "InputLayer",
-        "config": {"batch_input_shape": [None, 3], "dtype": "float32", "name": "s"},
-        "name": "s",
-        "inbound_nodes": [],
-    }
     called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}], ["s", 0, 0, {}]]]}
-    inputs = {**FLOATS, "name": "a", "inbound_nodes": []}
-    return {
-        "class_name": "Model",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [inputs, state, called],
-            "input_layers": [["a", 0, 0], ["s", 0, 0]],
-        },
-    }
+    return {**functional(INPUT, input2("s", 3), called), "class_name": "Model"}
 
 
-GRU: Final[Config] = {
-    "class_name": "GRU",
-    "config": {"name": "b", "trainable": True, "dtype": "float32", "units": 3},
-}
+GRU: Final[Config] = instance("GRU", name="b", trainable=True, dtype="float32", units=3)
 
 NETWORK: Final = "the layer class Network exists only in TF 1.13 to 2.2"
 
 REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
         sequential(
-            {
-                "class_name": "PruneLowMagnitude",
-                "config": {"name": "b", "pruning_schedule": {}, "layer": dense()},
-            },
+            instance("PruneLowMagnitude", name="b", pruning_schedule={}, layer=dense()),
         ),
         "layers of tensorflow-model-optimization are layers of Keras 2",
     ),
@@ -109,25 +94,15 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
         sequential(
             FLOATS,
-            {
-                "class_name": "TimeDistributed",
-                "config": {
-                    "name": "b",
-                    "trainable": True,
-                    "dtype": "float32",
-                    "layer": {
-                        "module": "keras.layers",
-                        "class_name": "BatchNormalization",
-                        "config": {
-                            "name": "n",
-                            "trainable": True,
-                            "dtype": "float32",
-                            "axis": [1],
-                        },
-                        "registered_name": None,
-                    },
-                },
-            },
+            instance(
+                "TimeDistributed",
+                name="b",
+                trainable=True,
+                dtype="float32",
+                layer=instance3(
+                    "BatchNormalization", name="n", trainable=True, dtype="float32", axis=[1]
+                ),
+            ),
         ),
         (
             "the axis of a BatchNormalization layer inside another layer is a list, which Keras "
@@ -137,19 +112,16 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
         sequential(
             FLOATS,
-            {
-                "class_name": "TimeDistributed",
-                "config": {
-                    "name": "b",
-                    "trainable": True,
-                    "layer": {
-                        "module": "keras.layers",
-                        "class_name": "TimeDistributed",
-                        "config": {"name": "c", "trainable": True, "layer": dense()},
-                        "build_config": {"input_shape": [None, 4]},
-                    },
+            instance(
+                "TimeDistributed",
+                name="b",
+                trainable=True,
+                layer={
+                    **instance("TimeDistributed", name="c", trainable=True, layer=dense()),
+                    "module": "keras.layers",
+                    "build_config": {"input_shape": [None, 4]},
                 },
-            },
+            ),
         ),
         (
             "a TimeDistributed in a TimeDistributed stores the input shape of the layer in it, as "
@@ -158,20 +130,15 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     ),
     (
         sequential(
-            {
-                "class_name": "Dense",
-                "config": {
-                    "name": "a",
-                    "trainable": True,
-                    "dtype": "float32",
-                    "batch_input_shape": [None, 6, 4],
-                    "units": 3,
-                },
-            },
-            {
-                "class_name": "GlobalAveragePooling1D",
-                "config": {"name": "b", "trainable": True, "dtype": "float32"},
-            },
+            instance(
+                "Dense",
+                name="a",
+                trainable=True,
+                dtype="float32",
+                batch_input_shape=[None, 6, 4],
+                units=3,
+            ),
+            instance("GlobalAveragePooling1D", name="b", trainable=True, dtype="float32"),
         ),
         (
             "Keras 3 reads the input shape of the first layer as a shape without the batch "
@@ -188,20 +155,16 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
         )
         for layer in (
             GRU,
-            {
-                "class_name": "Bidirectional",
-                "config": {"name": "b", "trainable": True, "dtype": "float32", "layer": GRU},
-            },
+            instance("Bidirectional", name="b", trainable=True, dtype="float32", layer=GRU),
         )
     ),
     (
         sequential(
             FLOATS,
             dense(
-                kernel_initializer={
-                    "class_name": "TruncatedNormal",
-                    "config": {"mean": 0.0, "stddev": 0.02, "seed": None, "dtype": "float32"},
-                }
+                kernel_initializer=instance(
+                    "TruncatedNormal", mean=0.0, stddev=0.02, seed=None, dtype="float32"
+                )
             ),
         ),
         "an initializer has a `dtype`, which Keras 3 does not support",
@@ -209,31 +172,20 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
         sequential(
             FLOATS,
-            {
-                "class_name": "Discretization",
-                "config": {
-                    "name": "b",
-                    "trainable": True,
-                    "dtype": "float32",
-                    "bin_boundaries": [0.0, 1.0],
-                },
-            },
+            instance(
+                "Discretization",
+                name="b",
+                trainable=True,
+                dtype="float32",
+                bin_boundaries=[0.0, 1.0],
+            ),
         ),
         "Discretization has no argument `trainable` in Keras 3",
     ),
     (
         sequential(
             FLOATS,
-            {
-                "class_name": "Hashing",
-                "config": {
-                    "name": "b",
-                    "trainable": True,
-                    "dtype": "float32",
-                    "num_bins": 4,
-                    "salt": None,
-                },
-            },
+            instance("Hashing", name="b", trainable=True, dtype="float32", num_bins=4, salt=None),
         ),
         "a Hashing layer has a float dtype, which was the default up to TF 2.5",
     ),
@@ -259,10 +211,7 @@ OPEN_CONFIGS: Final[tuple[tuple[Config, str, str], ...]] = (
     (
         sequential(
             FLOATS,
-            {
-                "class_name": "LayerNormalization",
-                "config": {"name": "b", "trainable": True, "axis": [1, 2]},
-            },
+            instance("LayerNormalization", name="b", trainable=True, axis=[1, 2]),
         ),
         "keras3.0 keras3.15",
         "is ignored when the model is read",
@@ -270,10 +219,7 @@ OPEN_CONFIGS: Final[tuple[tuple[Config, str, str], ...]] = (
     (
         sequential(
             FLOATS,
-            {
-                "class_name": "Normalization",
-                "config": {"name": "b", "trainable": True, "axis": None},
-            },
+            instance("Normalization", name="b", trainable=True, axis=None),
         ),
         "keras3.6 keras3.15",
         "is ignored when the model is read",
@@ -340,10 +286,7 @@ def test_config_that_keras3_may_not_load_has_an_unknown_verdict(
 @pytest.mark.parametrize("axis", [-1, [1], 3])
 def test_axis_that_keras3_reads_correctly_raises_no_doubt(axis: object, tmp_path: Path) -> None:
     """A list with one number, the default -1, and 3 as the last axis of images."""
-    layer = {
-        "class_name": "BatchNormalization",
-        "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": axis},
-    }
+    layer = instance("BatchNormalization", name="b", trainable=True, dtype="float32", axis=axis)
     assert all(
         verdict.not_judged is None
         for verdict in verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5").values()
@@ -355,27 +298,19 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
     A Sequential in a Sequential of Keras 2 loads in Keras 3.15, because it has no graph; a
     functional model followed by a Dense in a Sequential does not.
     """
-    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [FLOATS, dense()]}}
+    inner = sequential(FLOATS, dense(), name="inner")
     found = verdicts_on(sequential(FLOATS, inner), tmp_path / "model.h5")
     kinds = {cause.kind for cause in found["keras3.15"].causes}
     assert kinds <= {Obstacle.VARIABLES}  # the file has no weights
-    functional = {
-        "class_name": "Functional",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [{**FLOATS, "name": "a", "inbound_nodes": []}],
-            "output_layers": [],
-        },
-    }
-    found = verdicts_on(sequential(FLOATS, functional, dense()), tmp_path / "model.h5")
+    model = functional(INPUT, outputs=())
+    found = verdicts_on(sequential(FLOATS, model, dense()), tmp_path / "model.h5")
     assert {
         loader
         for loader, verdict in found.items()
         if any("returns a list" in cause.reason for cause in verdict.causes)
     } == {"keras3.0", "keras3.4", "keras3.15"}
-    found = verdicts_on(
-        sequential(FLOATS, {**functional, "class_name": "Model"}), tmp_path / "model.h5"
-    )
+    model["class_name"] = "Model"
+    found = verdicts_on(sequential(FLOATS, model), tmp_path / "model.h5")
     assert "counts the variables" in str([cause.reason for cause in found["keras3.3"].causes])
 
 
@@ -410,18 +345,8 @@ def test_json_is_always_compiled(
 
 def test_network_is_a_class_of_old_releases(tmp_path: Path) -> None:
     """TF 1.15 loads it, and TF 2.3 and later and Keras 3 do not."""
-    inner = {
-        "class_name": "Network",
-        "config": {
-            "name": "inner",
-            "layers": [
-                {**FLOATS, "name": "a", "inbound_nodes": []},
-                {**dense(), "name": "d", "inbound_nodes": [[["a", 0, 0, {}]]]},
-            ],
-            "input_layers": [["a", 0, 0]],
-            "output_layers": [["d", 0, 0]],
-        },
-    }
+    called = {**dense(), "name": "d", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    inner = {**functional(INPUT, called, outputs=("d",)), "class_name": "Network"}
     model = h5_model(tmp_path / "model.h5", sequential(FLOATS, inner))
     refusing = {
         loader
@@ -439,10 +364,7 @@ def test_the_names_of_old_batch_normalizations_are_no_custom_classes(
     name: str, tmp_path: Path
 ) -> None:
     """TF 1.15 to tf_keras 2.21 have them."""
-    layer = {
-        "class_name": name,
-        "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": [1]},
-    }
+    layer = instance(name, name="b", trainable=True, dtype="float32", axis=[1])
     model = h5_model(tmp_path / "model.h5", sequential(FLOATS, layer))
     assert "PT603" not in [finding.rule for finding in policytool.audit(str(model)).findings]
 
@@ -515,14 +437,8 @@ def with_constant(
     dtype: str, constant: object, *, before: bool = True, cast: bool = False
 ) -> Config:
     """Return a model that adds a number to its input, as TF 2.15 writes it."""
-    entries: list[Config] = [
-        {
-            "class_name": "InputLayer",
-            "config": {"batch_input_shape": [None, 3], "dtype": dtype, "name": "a"},
-            "name": "a",
-            "inbound_nodes": [],
-        }
-    ]
+    entries: list[Config] = [input2("a", 3)]
+    entries[0]["config"]["dtype"] = dtype
     if cast:
         entries.append(op_layer("cast", [["a", 0, 0, {"dtype": "float32"}]]))
     tensor = [entries[-1]["name"], 0, 0]
@@ -532,26 +448,12 @@ def with_constant(
         else [*tensor, {"y": constant, "name": None}]
     )
     entries.append(op_layer("__operators__.add", [node]))
-    config = {"name": "model", "layers": entries}
-    return {
-        "class_name": "Functional",
-        "config": {
-            **config,
-            "input_layers": [["a", 0, 0]],
-            "output_layers": [[entries[-1]["name"], 0, 0]],
-        },
-    }
+    return functional(*entries, outputs=(entries[-1]["name"],))
 
 
 def op_layer(function: str, nodes: list[object]) -> Config:
     """Return an op layer whose dtype is independent of the dtype of its function."""
-    config = {"name": function, "trainable": True, "dtype": "float32", "function": function}
-    return {
-        "class_name": "TFOpLambda",
-        "config": config,
-        "name": function,
-        "inbound_nodes": nodes,
-    }
+    return layer2("TFOpLambda", function, *nodes, function=function)
 
 
 @pytest.mark.parametrize(
@@ -641,15 +543,7 @@ def test_constants_as_states_fail_in_keras_2(keywords: dict[str, Any], tmp_path:
     'shape'`. Keras 3 stores constants as such.
     """
     gru = {**GRU, "name": "g", "inbound_nodes": [[["a", 0, 0, keywords]]]}
-    model = {
-        "class_name": "Functional",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [{**FLOATS, "name": "a", "inbound_nodes": []}, gru],
-            "input_layers": [["a", 0, 0]],
-        },
-    }
-    verdicts = verdicts_on(model, tmp_path / "model.h5")
+    verdicts = verdicts_on(functional(INPUT, gru), tmp_path / "model.h5")
     failing = {
         loader
         for loader, verdict in verdicts.items()
@@ -668,26 +562,10 @@ def test_masks_in_a_list_fail_in_the_newest_keras(tmp_path: Path) -> None:
     """
     mask = [["m", 0, 0], ["m", 0, 0]]
     call = [["a", 0, 0, {"mask": mask}], ["a", 0, 0, {"mask": mask}]]
-    attention = {
-        "class_name": "AdditiveAttention",
-        "config": {"name": "b", "trainable": True, "dtype": "float32", "use_scale": False},
-        "name": "b",
-        "inbound_nodes": [call],
-    }
-    masks = {**FLOATS, "config": {**FLOATS["config"], "dtype": "bool", "name": "m"}}
-    model = {
-        "class_name": "Functional",
-        "config": {
-            **BY_NAME["config"],
-            "layers": [
-                {**FLOATS, "name": "a", "inbound_nodes": []},
-                {**masks, "name": "m", "inbound_nodes": []},
-                attention,
-            ],
-            "input_layers": [["a", 0, 0], ["m", 0, 0]],
-        },
-    }
-    verdicts = verdicts_on(model, tmp_path / "model.h5")
+    attention = layer2("AdditiveAttention", "b", call, use_scale=False)
+    masks = input2("m", 6, 4)
+    masks["config"]["dtype"] = "bool"
+    verdicts = verdicts_on(functional(INPUT, masks, attention), tmp_path / "model.h5")
     failing = {
         loader
         for loader, verdict in verdicts.items()
@@ -698,10 +576,7 @@ def test_masks_in_a_list_fail_in_the_newest_keras(tmp_path: Path) -> None:
 
 def _input(name: str, *shape: int) -> Config:
     return {
-        "module": "keras.layers",
-        "class_name": "InputLayer",
-        "config": {"batch_shape": [None, *shape], "dtype": "float32", "name": name},
-        "registered_name": None,
+        **instance3("InputLayer", batch_shape=[None, *shape], dtype="float32", name=name),
         "name": name,
         "inbound_nodes": [],
     }
@@ -746,10 +621,7 @@ def test_distributed_model_has_one_output(
     to 3.6 each), and Keras 3.0 to 3.6 do not read another form.
     """
     inner = _functional("inner", _input("a", 2), _called(dense(), ["a", 0, 0]), outputs=outputs)
-    steps = {
-        "class_name": "TimeDistributed",
-        "config": {"name": "steps", "trainable": True, "dtype": "float32", "layer": inner},
-    }
+    steps = instance("TimeDistributed", name="steps", trainable=True, dtype="float32", layer=inner)
     model = _functional(
         "outer", _input("x", 3, 2), _called(steps, ["x", 0, 0]), outputs=[["steps", 0, 0]]
     )
@@ -1036,11 +908,7 @@ def test_casts_between_layers_change_the_order_of_variables(name: str, *, fails:
 def test_operation_with_arguments_of_unmeasured_releases(tmp_path: Path) -> None:
     """Keras 3.8 loads a file of its own; 3.6 has no such argument, and 3.11 moved it."""
     entry = _called(
-        {
-            "class_name": "DotProductAttention",
-            "config": {"name": "d"},
-            "module": "keras.src.ops.nn",
-        },
+        {**instance("DotProductAttention", name="d"), "module": "keras.src.ops.nn"},
         ["x", 0, 0],
     )
     shape = {"shape": [None, 2, 4, 3], "dtype": "float32", "keras_history": ["x", 0, 0]}

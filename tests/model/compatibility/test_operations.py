@@ -17,7 +17,8 @@ import policytool
 from policytool.releases import data, keras_operations
 from policytool.releases.releases import KERAS3, LOADERS, family_of, newest
 from tests.conftest import run
-from tests.helpers.small_models import Config, keras_members, keras_zip
+from tests.helpers.convertible_models import input3, keras3, layer3
+from tests.helpers.small_models import Config, instance, keras_members, keras_zip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +32,8 @@ MEASURED: Final = tuple(loader for loader in LOADERS if family_of(loader) == KER
 
 def tensor(layer: str) -> Config:
     """Return an argument that is the output of a layer."""
-    config = {"shape": [None, 4, 8], "dtype": "float32", "keras_history": [layer, 0, 0]}
-    return {"class_name": "__keras_tensor__", "config": config}
+    history = [layer, 0, 0]
+    return instance("__keras_tensor__", shape=[None, 4, 8], dtype="float32", keras_history=history)
 
 
 X: Final = tensor("x")
@@ -43,38 +44,14 @@ def operation(
     class_name: str, *args: object, config: object = None, module: str = "numpy", **kwargs: object
 ) -> Config:
     """Return an operation in a graph, with one call."""
-    return {
-        "module": f"keras.src.ops.{module}",
-        "class_name": class_name,
-        "config": {"name": "op", **(config if isinstance(config, dict) else {})},
-        "registered_name": class_name,
-        "name": "op",
-        "inbound_nodes": [{"args": list(args), "kwargs": kwargs}],
-    }
+    own = config if isinstance(config, dict) else {}
+    module = f"keras.src.ops.{module}"
+    return layer3(class_name, "op", *args, module=module, kwargs=kwargs, **own)
 
 
 def verdicts(path: Path, entry: Config) -> Mapping[str, Verdict]:
     """Return the verdict of each release on a model with an input and an operation."""
-    inputs: Config = {
-        "module": "keras.layers",
-        "class_name": "InputLayer",
-        "config": {"batch_shape": [None, 4, 8], "dtype": "float32", "name": "x"},
-        "registered_name": None,
-        "name": "x",
-        "inbound_nodes": [],
-    }
-    model = {
-        "module": "keras.src.models.functional",
-        "class_name": "Functional",
-        "config": {
-            "name": "model",
-            "trainable": True,
-            "layers": [inputs, entry],
-            "input_layers": [["x", 0, 0]],
-            "output_layers": [["op", 0, 0]],
-        },
-        "registered_name": "Functional",
-    }
+    model = keras3(input3("x", 4, 8), entry)
     file = keras_zip(path / "model.keras", keras_members(json.loads(json.dumps(model))))
     return policytool.inspect(str(file)).releases
 

@@ -16,28 +16,26 @@ import pytest
 
 import policytool
 from policytool.releases.releases import LOADERS
-from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
+from tests.helpers.small_models import (
+    Config,
+    dense,
+    h5_model,
+    instance3,
+    keras_members,
+    keras_zip,
+    sequential,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 NEWEST: Final = "keras3.15"
-INPUT: Final[Config] = {
-    "module": "keras.layers",
-    "class_name": "InputLayer",
-    "config": {"batch_shape": [None, 6], "dtype": "float32", "name": "x"},
-    "registered_name": None,
-}
+INPUT: Final[Config] = instance3("InputLayer", batch_shape=[None, 6], dtype="float32", name="x")
 
 
 def _policy(class_name: str, mode: str, source: str | None = "float32") -> Config:
-    return {
-        "module": "keras.dtype_policies",
-        "class_name": class_name,
-        "config": {"mode": mode, "source_name": source},
-        "registered_name": None,
-    }
+    return instance3(class_name, "keras.dtype_policies", mode=mode, source_name=source)
 
 
 INT8: Final = _policy("QuantizedDTypePolicy", "int8")
@@ -162,12 +160,9 @@ def test_int4_of_keras_3_12_fails_for_different_reasons(tmp_path: Path) -> None:
     Keras 3.6 does not have the mode, and Keras 3.15 packs columns of kernels; Keras 3.12 packs
     rows, and loads the file.
     """
-    policy = {
-        "module": "keras.dtype_policies",
-        "class_name": "QuantizedDTypePolicy",
-        "config": {"mode": "int4", "source_name": "float32"},
-        "registered_name": None,
-    }
+    policy = instance3(
+        "QuantizedDTypePolicy", "keras.dtype_policies", mode="int4", source_name="float32"
+    )
     path = _archive(tmp_path, _layer(policy), {"0": (3, 2), "1": (2,), "2": (2,)})
     assert _reason(path, "keras3.6") == "the quantization mode int4 needs Keras 3.11 or later"
     assert _reason(path) == (
@@ -279,12 +274,9 @@ def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:
 
 
 def _normalized(layer: Config) -> Config:
-    return {
-        "module": "keras.layers",
-        "class_name": "SpectralNormalization",
-        "config": {"name": "norm", "trainable": True, "dtype": "float32", "layer": layer},
-        "registered_name": None,
-    }
+    return instance3(
+        "SpectralNormalization", name="norm", trainable=True, dtype="float32", layer=layer
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from policytool.model.tree import storage
 from policytool.releases.releases import KERAS3, LOADERS
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -187,15 +188,11 @@ def test_schedules() -> None:
     schedules with a module (measured with TF 1.15, 2.4 and Keras 3.15).
     """
     found = _evidence(_document("keras2.3.1/default_float32_compiled.h5", migrated=False))
-    rate: dict[str, Any] = {
-        "class_name": "ExponentialDecay",
-        "config": {"initial_learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.9},
-    }
+    rate: dict[str, Any] = instance(
+        "ExponentialDecay", initial_learning_rate=0.1, decay_steps=10, decay_rate=0.9
+    )
     for module, refused in (({}, True), ({"module": "keras.optimizers.schedules"}, False)):
-        optimizer: Any = {
-            "class_name": "Adam",
-            "config": {"name": "Adam", "learning_rate": {**rate, **module}},
-        }
+        optimizer: Any = instance("Adam", name="Adam", learning_rate={**rate, **module})
         other = structs.replace(
             found, optimizer=optimizer, configuration={"loss": "mean_squared_error"}
         )
@@ -214,17 +211,11 @@ def test_schedules() -> None:
         ({"dense": "mse"}, True),
         ("huber_loss", True),
         (
-            {
-                "class_name": "MeanSquaredError",
-                "config": {"reduction": "auto", "name": "mean_squared_error"},
-            },
+            instance("MeanSquaredError", reduction="auto", name="mean_squared_error"),
             True,
         ),
         (
-            {
-                "class_name": "MeanSquaredError",
-                "config": {"reduction": "sum", "name": "mean_squared_error"},
-            },
+            instance("MeanSquaredError", reduction="sum", name="mean_squared_error"),
             False,
         ),
         (None, False),

@@ -12,6 +12,7 @@ import pytest
 from policytool.support.text import jsontext
 from tests.helpers import changed_fixtures
 from tests.helpers.polyglots import HARMLESS_H5, hostile_archive
+from tests.helpers.small_models import instance
 from tests.rules.faults.fault import Fault
 
 if TYPE_CHECKING:
@@ -25,19 +26,14 @@ COMPILED: Final = "keras3.15/adam_autowrap_mf16.keras"
 OPS: Final = "tf2.15/tf_op_layers.h5"
 _WORDS: Final = "keras3.15/string_lookup.keras"
 _H5: Final = "tf2.15/global_mixed_float16.h5"
-_PAYLOAD: Final = {
-    "class_name": "__lambda__",
-    "config": {"code": "4wEAAAA=", "defaults": None, "closure": None},
-}
-_LAMBDA: Final = {
-    "class_name": "Lambda",
-    "config": {
-        "name": "hidden",
-        "trainable": True,
-        "function": ["4wEAAAA=", None, None],
-        "function_type": "lambda",
-    },
-}
+_PAYLOAD: Final = instance("__lambda__", code="4wEAAAA=", defaults=None, closure=None)
+_LAMBDA: Final = instance(
+    "Lambda",
+    name="hidden",
+    trainable=True,
+    function=["4wEAAAA=", None, None],
+    function_type="lambda",
+)
 
 
 def _placed(folder: Path, *, name: str, pointer: str, value: object) -> Path:

@@ -10,30 +10,26 @@ import h5py
 from policytool.rules import AuditOptions
 from tests.helpers import changed_fixtures
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import instance
 from tests.rules.faults.fault import Fault, targeted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Config = dict[str, object]
-ADAM: Final[Config] = {
-    "class_name": "Adam",
-    "config": {"name": "Adam", "learning_rate": 0.001, "decay": 0.0},
-}
+ADAM: Final[Config] = instance("Adam", name="Adam", learning_rate=0.001, decay=0.0)
 _RESTORING: Final = AuditOptions(targets=("tf2.15", "tf_keras2.21", "keras3.15"))
 
 
 def _scaled(*, initial: float = 1024.0, is_dynamic: bool = True) -> Config:
     """Return an Adam whose losses are scaled."""
-    return {
-        "class_name": "LossScaleOptimizer",
-        "config": {
-            "inner_optimizer": ADAM,
-            "dynamic": is_dynamic,
-            "initial_scale": initial,
-            "dynamic_growth_steps": 50,
-        },
-    }
+    return instance(
+        "LossScaleOptimizer",
+        inner_optimizer=ADAM,
+        dynamic=is_dynamic,
+        initial_scale=initial,
+        dynamic_growth_steps=50,
+    )
 
 
 def _default_scale(folder: Path) -> Path:
@@ -118,9 +114,8 @@ FAULTS: Final = (
         "PT207",
         "loss scale of an unknown class",
         "tf2.3/lso_dynamic.h5",
-        {
-            "class_name": "LossScaleOptimizer",
-            "config": {"optimizer": ADAM, "loss_scale": {"class_name": "MyScale", "config": {}}},
-        },
+        instance(
+            "LossScaleOptimizer", optimizer=ADAM, loss_scale={"class_name": "MyScale", "config": {}}
+        ),
     ),
 )

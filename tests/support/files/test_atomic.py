@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.fixture(params=["unnamed", "named"], autouse=True)
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(autouse=True)
+def kind(draft_kind: str) -> str:
     """Return whether drafts have a name, as on systems where every file has one."""
-    if request.param == "named":
-        monkeypatch.setattr(atomic, "_DESCRIPTORS", Path("/nonexistent"))
-    return str(request.param)
+    return draft_kind
 
 
 @pytest.fixture

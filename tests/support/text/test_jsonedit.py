@@ -17,10 +17,9 @@ from policytool.support.text import jsonedit, jsontext
 from policytool.support.text.jsontext import ABSENT
 from tests.helpers.cases import for_each
 from tests.helpers.marks import ALONE
+from tests.helpers.places import places, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from policytool.support.text.jsontext import Json
 
 BLANKS = st.text(" \t\n\r", max_size=2)
@@ -64,25 +63,6 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
     return f"{before}{{{','.join(members) or draw(BLANKS)}}}{after}"
 
 
-def _places(value: Json, steps: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    yield steps
-    items = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for step, child in items:
-        yield from _places(child, (*steps, step))
-
-
-def _at(value: Any, steps: tuple[str | int, ...]) -> Any:
-    for step in steps:
-        value = value[step]
-    return value
-
-
 def _overlaps(one: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]
@@ -94,25 +74,27 @@ def edits(draw: st.DrawFn, original: Json) -> tuple[list[jsonedit.Change], Json]
     wanted = copy.deepcopy(original)
     taken: list[tuple[str | int, ...]] = []
     changes: list[jsonedit.Change] = []
-    for steps in draw(st.lists(st.sampled_from(list(_places(original))), max_size=5)):
-        here = _at(original, steps)
+    for steps in draw(
+        st.lists(st.sampled_from([steps for steps, _ in places(original)]), max_size=5)
+    ):
+        here = value_at(original, steps)
         kind = draw(st.sampled_from(["replace", "remove", "add"]))
         place = (*steps, draw(KEYS)) if kind == "add" else steps
         if any(_overlaps(place, other) for other in taken):
             continue
         if kind == "add" and isinstance(here, dict) and place[-1] not in here:
             new = draw(SCALARS)
-            _at(wanted, steps)[place[-1]] = new
+            value_at(wanted, steps)[place[-1]] = new
             changes.append((jsontext.pointer(*place), ABSENT, new))
         elif kind == "remove" and steps and isinstance(steps[-1], str):
-            del _at(wanted, steps[:-1])[steps[-1]]
+            del value_at(wanted, steps[:-1])[steps[-1]]
             changes.append((jsontext.pointer(*steps), here, ABSENT))
         elif kind == "replace":
             value: Any = draw(
                 SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(KEYS, SCALARS, max_size=2)
             )
             if steps:
-                _at(wanted, steps[:-1])[steps[-1]] = value
+                value_at(wanted, steps[:-1])[steps[-1]] = value
             else:
                 wanted = value
             changes.append((jsontext.pointer(*steps), here, value))

@@ -25,7 +25,6 @@ from policytool.formats.checkpoint.bundle import (
 from policytool.formats.checkpoint.bundle import _index as ordered_code
 from policytool.formats.checkpoint.bundle._values import CHUNK
 from policytool.releases import dtypes
-from policytool.support.text import protobuf_messages
 from tests.helpers import bundles
 from tests.helpers.cases import for_each
 from tests.helpers.marks import THOROUGH
@@ -89,20 +88,7 @@ def test_variables_of_savedmodels_are_found_by_their_keys(path: Path) -> None:
     Each variable of an object graph is found with the name, dtype and shape of the metadata graph.
     """
     bundle = open_bundle(path / "variables/variables")
-    nodes = (
-        protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
-        .meta_graphs[0]
-        .object_graph.nodes
-    )
-    children = {
-        index: [(edge.local_name.decode(), edge.node_id) for edge in node.children]
-        for index, node in enumerate(nodes)
-    }
-    slots = {
-        index: [(slot.original_node, slot.name.decode(), slot.node) for slot in node.slots]
-        for index, node in enumerate(nodes)
-    }
-    keys = keys_of(bundle, children, slots)
+    nodes, keys = bundles.keys_of_objects(path, bundle)
     graph = bundle.objects()
     assert graph is not None
     names = {
