@@ -152,7 +152,7 @@ def compatibility_page() -> str:
         ),
         (
             "  untested functions, untested classes, keys that no known release writes, "
-            "lookup layer tables, Keras 1 files, and models exported for serving."
+            "lookup layer tables, and Keras 1 files."
         ),
         "",
         (
