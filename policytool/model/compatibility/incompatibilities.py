@@ -430,20 +430,12 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "other model that its graph counts",
         lambda evidence: evidence.traits.missing_calls and evidence.is_keras3,
     ),
-    # Measured in TF 2.12 and 2.15 and the newest tf_keras: KeyError
+    # Measured in TF 2.12 and 2.15 and the newest tf_keras (KeyError), and with edited files in
+    # Keras 3.15. Keras 2 writes such a call if models three deep share the layer.
     _row(
         Obstacle.GRAPH,
         f"{_ALL_CONFIGS} savedmodel",
-        "tf1.15 on",
-        "a call uses the result of a layer that its model does not have, which Keras 2 writes if "
-        "models three deep share the layer",
-        lambda evidence: evidence.traits.outer_calls,
-    ),
-    # Measured with edited files of Keras 3.3, 3.6 and tf_keras 2.21 in Keras 3.15
-    _row(
-        Obstacle.GRAPH,
-        _ALL_CONFIGS,
-        "keras3.0 on",
+        "tf1.15 on, keras3.0 on",
         "a call uses the result of a layer that its model does not have",
         lambda evidence: evidence.traits.outer_calls,
     ),
