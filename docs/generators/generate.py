@@ -146,13 +146,10 @@ def compatibility_page() -> str:
             "below."
         ),
         "- *loads*: the release loads the model.",
+        ("- *unknown*: the file does not show it. Examples are custom classes, Lambdas,"),
         (
-            "- *unknown*: policytool cannot determine whether the release loads the model, and "
-            "the report shows the reason. Examples are custom classes, Lambdas,"
-        ),
-        (
-            "  untested functions, untested classes, keys that no known release writes, "
-            "lookup layer tables, Keras 1 files, and models exported for serving."
+            "  untested functions and classes, keys that no known release writes, "
+            "lookup layer tables, and Keras 1 files."
         ),
         "",
         (
@@ -161,8 +158,8 @@ def compatibility_page() -> str:
         ),
         "",
         (
-            "Compiled models have a second verdict for `compile=True`, because a release that "
-            "loads the model may fail to load its optimizer, loss or metrics."
+            "Compiled models have a second verdict for `compile=True`, with their optimizer, loss "
+            "and metrics."
         ),
         (
             "Reports list these releases under *compile*: they load the model only with "
@@ -172,9 +169,8 @@ def compatibility_page() -> str:
         "## File formats, policies and graphs",
         "",
         (
-            "The rows are based on a test that loads the fixtures in every release "
-            "(`fixtures/loads.py`, with the results in `fixtures/loads.json`). *All with a config* "
-            "are HDF5, `.keras`, JSON, YAML and Orbax."
+            "`fixtures/loads.py` measures the rows, with results in `fixtures/loads.json`. "
+            "*All with a config* are HDF5, `.keras`, JSON, YAML and Orbax."
         ),
         "",
         "| formats | releases | reason |",

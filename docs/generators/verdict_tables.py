@@ -62,7 +62,10 @@ The claims of the newest campaigns when they were compared for the first time. T
 layers with masks, cells, seeds, equations and feature columns, layers that models three deep share,
 and custom layers. Since the seed 1144002, there are also models in models that were never called,
 with several inputs and outputs in lists and dicts, with unusual names, with states, and with losses
-and metrics in several forms, and models that another release saved again.
+and metrics in several forms, and models that another release saved again. Some files with the seed
+1151001, and all later files, also have operators and functions between layers, objects as
+arguments, inputs and calls of many forms, layers that are quantized one by one, exports, config
+keys that are missing, added or renamed, and policies in another format.
 """
 
 _BETWEEN: Final = """

@@ -18,6 +18,7 @@ from policytool.releases.releases import (
     KERAS3,
     TFJS,
     conversion_target,
+    family_of,
     generation_of,
     get,
     newest,
@@ -156,11 +157,12 @@ _WITHOUT_CONFIG: Final = {
         "build the model from its code and call load_weights, or pass the file to migrate "
         "--weights with the architecture"
     ),
-    "savedmodel": "load its signatures as a layer with keras.layers.TFSMLayer",
+    "savedmodel": "call its signatures with tf.saved_model.load",
 }
-"""
-The advice for files without a config, by format. Keras 3.0, 3.3 and 3.15 can create the TFSMLayer.
-"""
+"""The advice for files without a config, by format."""
+
+_SIGNATURE_LAYER: Final = "load its signatures as a layer with keras.layers.TFSMLayer"
+"""The advice for a SavedModel in Keras 3; Keras 3.0, 3.3 and 3.15 can create the TFSMLayer."""
 
 
 @rule(
@@ -211,7 +213,9 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
                 remedy=remedy,
                 advice=None
                 if remedy
-                else fixes.conversion_advice(case, verdict.loader, _fallback_advice(case, cause)),
+                else fixes.conversion_advice(
+                    case, verdict.loader, _fallback_advice(case, cause, verdict.loader)
+                ),
             )
     yield from _archive_findings(case, options)
 
@@ -245,10 +249,12 @@ def _runs_code(case: RuleInput) -> bool:
     )
 
 
-def _fallback_advice(case: RuleInput, cause: Cause) -> str:
+def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
     """Return advice on a failure that migrate cannot fix by a conversion."""
     rebuild = _rebuild_advice(case)
     if case.loaded is None:
+        if case.document.format == "savedmodel" and family_of(loader) == KERAS3:
+            return _SIGNATURE_LAYER
         return _WITHOUT_CONFIG.get(case.document.format, rebuild)
     if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
         return f"if you trust its author, {rebuild}"

@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 _MEMBER: Final = "model.weights.h5"
 _GROUP: Final = "model_weights"
 _STATE: Final = ("optimizer", "metrics")
+_DTYPES: Final = ("float16", "float64", "int32", "bool", "complex64", "S8")
 _SLOTS: Final = {".keras": "optimizer/vars", ".h5": "optimizer_weights"}
-KINDS: Final = ("variable missing", "group missing", "shape", "exchanged", "one more", "no weights")
+KINDS: Final = (
+    *("variable missing", "group missing", "shape", "exchanged", "one more", "no weights"),
+    *("dtype", "group renamed", "one more group", "no list"),
+)
 SLOT_KINDS: Final = ("slot missing", "slot shape", "slots exchanged", "no slots")
 """What may be damaged in the state of an optimizer."""
 
@@ -113,6 +117,26 @@ def _damage(root: h5py.Group, kind: str, draw: Random) -> bool:
             _replace(root, second, values[0])
         case "one more":
             _add(root, group)
+        case "dtype":
+            _replace(root, first, np.zeros(root[first].shape, draw.choice(_DTYPES)))
+        case "group renamed":
+            parent, _, last = group.rpartition("/")
+            root.move(group, f"{parent}/{last}_1")
+        case "one more group":
+            root.copy(group, f"{group}_more")
+        case "no list":
+            return _leave_out_list(root, draw)
+    return True
+
+
+def _leave_out_list(root: h5py.Group, draw: Random) -> bool:
+    """Leave out one of the lists of names that HDF5 has."""
+    lists = [("", "layer_names"), *((name, "weight_names") for name in sorted(root))]
+    present = [(name, key) for name, key in lists if key in (root[name] if name else root).attrs]
+    if not present:
+        return False
+    name, key = draw.choice(present)
+    del (root[name] if name else root).attrs[key]
     return True
 
 

@@ -13,6 +13,7 @@ from policytool.commands import audit as auditing
 from policytool.commands.arguments.reading import AuditArguments
 from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
+from policytool.model.compatibility.incompatibilities import EXPORTED
 from policytool.rules import AuditOptions, stored_values
 from policytool.support.text import protobuf_messages
 from tests.conftest import run
@@ -33,7 +34,7 @@ def test_export_of_tf1_has_no_reasons_from_the_keras_version(tmp_path: Path) -> 
     model.meta_graphs.add().meta_info.tensorflow_version = b"1.5.0"
     (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
     found = policytool.inspect(str(tmp_path)).releases.values()
-    assert {one.reason for one in found} == {None, "Keras 3 does not support SavedModels"}
+    assert {one.reason for one in found} == {EXPORTED, "Keras 3 does not support SavedModels"}
 
 
 def test_a_model_is_planned_once_for_each_target(monkeypatch: pytest.MonkeyPatch) -> None:

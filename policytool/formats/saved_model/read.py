@@ -106,7 +106,7 @@ def read(probe: Probe) -> Document:
     nodes = _nodes(graph.object_graph, parts, part_by_node) if has_keras else {}
     restored = (
         _restored_values(probe, graph.object_graph, observations)
-        if tensors or any(node.variable for node in nodes.values())
+        if tensors or nodes  # TensorFlow reads the checkpoint of a model without variables too
         else {}
     )
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)

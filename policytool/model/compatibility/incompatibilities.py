@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.compatibility.shared_layers import SharedLayer
+    from policytool.model.shapes import LayerShapes
     from policytool.model.writer_version import ConfigTraits
 
 
@@ -56,6 +57,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """The releases that can have written the file."""
 
     shared: tuple[SharedLayer, ...] = ()
+    shapes: LayerShapes | None = None
 
     def is_written_in(self, ranges: str) -> bool:
         """Return whether only releases in these ranges can have written the file."""
@@ -85,6 +87,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def shares_variables(self) -> bool:
         """Whether models of the file share a layer with variables."""
         return any(layer.has_variables for layer in self.shared)
+
+    @property
+    def crops_everything(self) -> bool:
+        """Whether a cropping layer leaves nothing of its input."""
+        if self.shapes is None or not any(map(_is_cropping, self.traits.class_names)):
+            return False
+        outputs = (
+            self.shapes.output(index) or ()
+            for index, site in enumerate(self.shapes.sites)
+            if _is_cropping(site.class_name)
+        )
+        return any(size is not None and size <= 0 for shape in outputs for size in shape)
 
     @property
     def is_keras3(self) -> bool:
@@ -130,6 +144,10 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return any(tensor.dtype == "bfloat16" for tensor in self.document.tensors or ())
 
 
+def _is_cropping(class_name: str) -> bool:
+    return layer_facts(class_name).output_shape == ("*cropped",)
+
+
 class Incompatibility(Struct, frozen=True, kw_only=True):
     """The reason why some releases fail to load a kind of file."""
 
@@ -154,6 +172,15 @@ def _row(
         reason=reason,
         shows=applies,
     )
+
+
+def _is_subclassed(evidence: Evidence) -> bool:
+    """
+    Return whether the model is of a subclass, and not a functional model: instances of a subclass
+    that are made of inputs and outputs have the config of a functional model.
+    """
+    is_functional = "output_layers" in keras_objects.arguments_of(evidence.document.config)
+    return evidence.traits.root_class not in MODEL_CLASSES and not is_functional
 
 
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
@@ -282,6 +309,10 @@ _NORMALIZED_INTEGERS: Final = (
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
+EXPORTED: Final = (
+    "exported for serving, so that load_model in Keras 2 does not return a Keras model"
+)
+
 REFUSALS: Final[tuple[Incompatibility, ...]] = (
     # containers
     _row(
@@ -326,6 +357,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "Keras 3 does not support SavedModels",
         lambda _: True,
+    ),
+    # From all exports, releases of Keras 2 fail, or return an object that is not a Keras model
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf1.15 on",
+        EXPORTED,
+        lambda evidence: evidence.document.config_part is None or not evidence.document.nodes,
     ),
     _row(
         Obstacle.CONTAINER,
@@ -391,13 +430,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "other model that its graph counts",
         lambda evidence: evidence.traits.missing_calls and evidence.is_keras3,
     ),
-    # Measured in TF 2.12 and 2.15 and the newest tf_keras: KeyError
+    # Measured in TF 2.12 and 2.15 and the newest tf_keras (KeyError), and with edited files in
+    # Keras 3.15. Keras 2 writes such a call if models three deep share the layer.
     _row(
         Obstacle.GRAPH,
         f"{_ALL_CONFIGS} savedmodel",
-        "tf1.15 on",
-        "a call uses the result of a layer that its model does not have, which Keras 2 writes if "
-        "models three deep share the layer",
+        "tf1.15 on, keras3.0 on",
+        "a call uses the result of a layer that its model does not have",
         lambda evidence: evidence.traits.outer_calls,
     ),
     # Measured with files of Keras 3.3, 3.9 and 3.15 in Keras 3.0, 3.3, 3.6, 3.10, 3.12, 3.14, 3.15
@@ -571,7 +610,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "json",
         "tf1.15 to tf2.5",
         "these releases mistake the config of a subclassed model for that of a functional model",
-        lambda evidence: evidence.traits.root_class not in MODEL_CLASSES,
+        _is_subclassed,
     ),
     # .keras archives between families
     _row(
@@ -880,7 +919,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "tf1.15 on, keras3.0 on",
         "HDF5 does not support subclassed models",
-        lambda evidence: evidence.traits.root_class not in MODEL_CLASSES,
+        _is_subclassed,
     ),
     _row(
         Obstacle.MODEL,
@@ -954,6 +993,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: evidence.traits.flat_inputs,
     ),
     # layers of Keras 2 in Keras 3
+    # `call` of Cropping1D, 2D and 3D in Keras 3.0 and 3.15; Keras 2 returns an empty tensor
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 on",
+        "a cropping layer leaves nothing of its input",
+        lambda evidence: evidence.crops_everything,
+    ),
     _row(
         Obstacle.MODEL,
         "h5",

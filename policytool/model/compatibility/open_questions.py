@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 UNTRIED: Final = frozenset({"keras1"})
 """Generations without a fixture."""
 
+_OP_LAYER_KEYS: Final = frozenset(
+    {
+        *("name", "trainable", "dtype", "autocast", "function", "method", "symbol"),
+        *("node_def", "constants"),
+    }
+)
+"""The keys that releases write into the configs of op layers."""
+
 _SHOWN: Final = 3
 _WALKED: Final = 900
 """
@@ -85,7 +93,6 @@ def of(
     group_doubts = [doubt for group in groups for doubt in _about(evidence, group)]
     return (
         *_code(evidence.traits),
-        *_export(evidence.document),
         *_untried_release(origins),
         *_merge((*group_doubts, *_axes(evidence, sites))),
         *_deep(evidence.traits),
@@ -110,16 +117,6 @@ def _code(traits: ConfigTraits) -> Iterator[Doubt]:
         reasons.append("an argument is Python bytecode, which depends on the Python version")
     for reason in reasons:
         yield Doubt(cause=Cause(kind=Obstacle.CLASS, reason=reason))
-
-
-def _export(document: Document) -> Iterator[Doubt]:
-    """Yield a doubt about a SavedModel that was exported for serving."""
-    if document.format == "savedmodel" and (document.config_part is None or not document.nodes):
-        reason = (
-            "exported for serving: in Keras 2, load_model either fails or returns only the "
-            "signatures"
-        )
-        yield Doubt(cause=Cause(kind=Obstacle.CONTAINER, reason=reason), loaders=_KERAS2)
 
 
 def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
@@ -387,8 +384,8 @@ def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
         yield _class(group, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
         yield from _about_bytecode(document, group)
-    elif layer_facts(name).is_op_layer:
-        return  # _op_layers
+    elif layer_facts(name).is_op_layer:  # _op_layers has the doubts about what it calls
+        yield from _unwritten_keys(group, tuple(sorted(group.config.keys() - _OP_LAYER_KEYS)))
     elif layer_facts(name).is_opaque:
         yield _class(group, f"{name} depends on code or data outside the file")
     elif not known_arguments.is_known(group.kind, name):
@@ -416,23 +413,28 @@ def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
                 loaders=failing,
             )
         unknown = known_arguments.unknown_keys(group.kind, name, tuple(group.config))
-        if unknown:
-            further_count = len(unknown) - _SHOWN
-            further = f" and {further_count} more" if further_count > 0 else ""
-            reason = (
-                f"{name} has the key{'s' if len(unknown) > 1 else ''} "
-                f"{', '.join(unknown[:_SHOWN])}{further}, "
-                "which no known release writes"
-            )
-            yield Doubt(
-                cause=Cause(
-                    kind=Obstacle.KEY,
-                    reason=reason,
-                    layers=tuple(group.layers),
-                    class_name=name,
-                    keys=unknown,
-                )
-            )
+        yield from _unwritten_keys(group, unknown)
+
+
+def _unwritten_keys(group: ObjectGroup, keys: tuple[str, ...]) -> Iterator[Doubt]:
+    """Yield a doubt about the keys of a config that no known release writes, if there are any."""
+    if not keys:
+        return
+    further_count = len(keys) - _SHOWN
+    further = f" and {further_count} more" if further_count > 0 else ""
+    reason = (
+        f"{group.class_name} has the key{'s' if len(keys) > 1 else ''} "
+        f"{', '.join(keys[:_SHOWN])}{further}, which no known release writes"
+    )
+    yield Doubt(
+        cause=Cause(
+            kind=Obstacle.KEY,
+            reason=reason,
+            layers=tuple(group.layers),
+            class_name=group.class_name,
+            keys=keys,
+        )
+    )
 
 
 def _class(group: ObjectGroup, reason: str) -> Doubt:

@@ -77,6 +77,12 @@ _UNKNOWN: Final = frozenset(
 
 _STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
 _QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
+_TEXT: Final = "string"
+"""The dtype of stored strings, which only lookup layers have as values."""
+
+_UNMEASURED: Final = "_layer_checkpoint_dependencies"
+"""The group of TF 2.12 to 2.14; TF 2.12 loads an archive with strings in it."""
+
 _LORA: Final = "lora_rank"
 _KERNEL: Final = "kernel"
 
@@ -126,6 +132,12 @@ The release from which two columns of an int4 kernel share a byte (measured in 3
 two rows do.
 """
 
+
+_ACTIVATIONS: Final = frozenset({"activation", "recurrent_activation"})
+"""
+The arguments whose layers Keras 3 builds during loading only if the file has the shape for which
+they were built (measured with a PReLU in five classes in Keras 3.15).
+"""
 
 _KEEPS_AXIS: Final = "keras3.7"
 """The release from which Keras 3 keeps an axis that is a number when it reads HDF5."""
@@ -227,6 +239,25 @@ class StoredVariables:
             )
             paths = (path_of(site.names) for site in self.placed.sites if site.name == layer)
             return Cause(kind=Obstacle.VARIABLES, reason=reason, layers=tuple(paths)[:1])
+        return self._text_cause
+
+    @property
+    def _text_cause(self) -> Cause | None:
+        """Return the cause if strings are stored as the value of a variable of numbers, or None."""
+        if not any(tensor.dtype == _TEXT for tensor in self.document.tensors or ()):
+            return None
+        for index, site in enumerate(self.placed.sites):
+            if layer_facts(site.class_name).category in _UNKNOWN or custom_classes.is_opaque(site):
+                continue
+            for name, tensor in self.placed.named_tensors(index):
+                if tensor.dtype == _TEXT and tensor.path[0] != _UNMEASURED:
+                    return Cause(
+                        kind=Obstacle.VARIABLES,
+                        reason=f"the variable {name} of {site.class_name} {site.name} has numbers, "
+                        "but strings are stored",
+                        layers=(path_of(site.names),),
+                        class_name=site.class_name,
+                    )
         return None
 
     @cached_property
@@ -529,11 +560,19 @@ class _Comparison:
             self.stored.own[key] = self._variables_to_create(index)
         return self.stored.own[key]
 
+    def _is_unbuilt_activation(self, index: int) -> bool:
+        """Return whether a layer is an activation that a release does not build during loading."""
+        return (
+            self._sites[index].attribute in _ACTIVATIONS
+            and family_of(self.loader) == KERAS3
+            and not self.stored.shapes.is_built(index)
+        )
+
     def _variables_to_create(self, index: int) -> LayerVariables | None:
         """Return the variables that a release creates for a layer; None if they are unknown."""
         site = self._sites[index]
         category = layer_facts(site.class_name).category
-        if category in _STATELESS:
+        if category in _STATELESS or self._is_unbuilt_activation(index):
             return LayerVariables(expected=())
         if (
             category in _UNKNOWN

@@ -22,7 +22,12 @@ from policytool.model.compatibility import (
     training_incompatibilities,
     training_verdicts,
 )
-from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
+from policytool.model.compatibility.incompatibilities import (
+    EXPORTED,
+    REFUSALS,
+    Evidence,
+    Incompatibility,
+)
 from policytool.model.model import Cause, Obstacle, Verdict, verdict_of
 from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
@@ -75,6 +80,7 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
         traits=traits,
         releases=frozenset(release.id for release in origins),
         shared=stored.shared,
+        shapes=stored.shapes,
     )
     matching_rows = [
         row for row in REFUSALS if document.format in row.formats and row.shows(evidence)
@@ -193,9 +199,12 @@ def _later_modes(loader: str, modes: Iterable[str]) -> Iterator[Cause]:
 def _with_variables(verdict: Verdict, stored: StoredVariables) -> Verdict:
     """
     Return the verdict with the defect of the stored variables, if the release would read them. It
-    would if policies, which fixes rewrite in place, are the only cause of a failure.
+    would if policies, which fixes rewrite in place, are the only cause of a failure, and it reads
+    the checkpoint of an exported model before it looks for a Keras model.
     """
-    if not all(cause.kind is Obstacle.POLICY for cause in verdict.causes):
+    if not all(
+        cause.kind is Obstacle.POLICY or cause.reason == EXPORTED for cause in verdict.causes
+    ):
         return verdict
     cause = stored.cause(verdict.loader)
     if cause is None:

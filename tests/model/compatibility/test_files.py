@@ -1,0 +1,104 @@
+"""Verdicts on files with other names, edited configs and damaged values, as releases load them."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+
+import policytool
+from policytool.model.compatibility.incompatibilities import EXPORTED
+from policytool.releases.releases import KERAS3, family_of
+from tests.helpers import changed_fixtures
+from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import dense, h5_model, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from policytool.model.model import Verdict
+
+
+def _verdicts(path: Path) -> Mapping[str, Verdict]:
+    return policytool.inspect(str(path)).releases
+
+
+def test_export_returns_no_keras_model() -> None:
+    """Releases of Keras 2 fail with an export, or return an object that is not a Keras model."""
+    found = _verdicts(FIXTURES / "keras3.15/default_float32.export")
+    assert {found[name].reason for name in found if family_of(name) != KERAS3} == {EXPORTED}
+
+
+def test_strings_are_not_restored_into_numbers(tmp_path: Path) -> None:
+    """A cast of strings to the dtype of a variable fails in all releases."""
+    copy = tmp_path / "model.h5"
+    shutil.copyfile(FIXTURES / "keras3.15/default_float32.h5", copy)
+    with h5py.File(copy, "r+") as file:
+        names: list[str] = []
+        file["model_weights"].visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+        )
+        shape = file["model_weights"][names[0]].shape
+        del file["model_weights"][names[0]]
+        file["model_weights"].create_dataset(names[0], data=np.zeros(shape, "S8"))
+    reason = _verdicts(copy)["keras3.15"].reason
+    assert reason is not None
+    assert reason.endswith("has numbers, but strings are stored")
+
+
+def test_savedmodel_without_variables_needs_its_checkpoint(tmp_path: Path) -> None:
+    """TensorFlow reads the checkpoint of a model without variables."""
+    copy = tmp_path / "model"
+    shutil.copytree(FIXTURES / "tf2.15/string_lookup", copy)
+    shutil.rmtree(copy / "variables")
+    assert _verdicts(copy)["tf2.15"].reason is not None
+
+
+def _cropping(cropping: list[int]) -> dict[str, Any]:
+    config = {"name": "crop", "dtype": "float32", "cropping": cropping}
+    return {"class_name": "Cropping1D", "config": {**config, "batch_input_shape": [None, 4, 2]}}
+
+
+def test_keras3_rejects_a_crop_of_everything(tmp_path: Path) -> None:
+    """Keras 2 returns an empty tensor."""
+    for cropping, fails in (([1, 2], False), ([2, 2], True), ([3, 4], True)):
+        path = h5_model(tmp_path / "m.h5", sequential(_cropping(cropping)), weights=False)
+        cause = "a cropping layer leaves nothing of its input"
+        reasons = [cause.reason for cause in _verdicts(path)["keras3.15"].causes]
+        assert (cause in reasons) is fails, cropping
+
+
+def test_functional_instance_of_a_subclass_is_no_subclassed_model(tmp_path: Path) -> None:
+    """Its config in HDF5 is that of a functional model, so that only its code is unknown."""
+    config = {
+        "class_name": "Trainer",
+        "config": {"name": "m", "layers": [], "input_layers": [], "output_layers": []},
+    }
+    reasons = [
+        cause.reason for cause in _verdicts(h5_model(tmp_path / "m.h5", config))["tf2.15"].causes
+    ]
+    assert "HDF5 does not support subclassed models" not in reasons
+
+
+def test_unknown_key_of_an_op_layer_is_named(tmp_path: Path) -> None:
+    """Op layers take no other arguments than the other layers."""
+    config = {"name": "op", "trainable": True, "function": "nn.relu", "dtype_policy": "float32"}
+    layers = sequential(dense(), {"class_name": "TFOpLambda", "config": config})
+    verdict = _verdicts(h5_model(tmp_path / "m.h5", layers))["tf2.15"]
+    assert "TFOpLambda has the key dtype_policy" in str([doubt.reason for doubt in verdict.doubts])
+
+
+def test_activation_that_was_not_built_has_no_variables(tmp_path: Path) -> None:
+    """Keras 3 builds a layer that is an activation only for a shape in the file."""
+    config = {"name": "slope", "dtype": "float32"}
+    prelu = {"module": "keras.layers", "class_name": "PReLU", "config": config}
+
+    def change(model: dict[str, Any]) -> None:
+        found = next(one for one in model["config"]["layers"] if one["class_name"] == "Dense")
+        found["config"]["activation"] = prelu
+
+    path = changed_fixtures.keras_zip(tmp_path, "keras3.15/default_float32.keras", change)
+    assert _verdicts(path)["keras3.15"].reason is None
