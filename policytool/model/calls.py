@@ -45,7 +45,6 @@ _KEYED: Final = 4
 TENSOR: Final = "__keras_tensor__"
 _ARRAYS: Final = frozenset({"__tensor__", "__numpy__"})
 SLICE: Final = "__slice__"
-_GET_ITEM: Final = "GetItem"
 _HISTORY: Final = 3
 """The number of items of a reference: layer, call, output."""
 
@@ -236,7 +235,7 @@ def _read_call(node: Json, names: frozenset[str], class_name: str) -> Call:
     if not _is_of_keras3(node):
         return _call_of_keras2(node, names)
     call = _call_of_keras3(node)
-    return _without_ellipsis(call, node) if class_name == _GET_ITEM else call
+    return _without_ellipsis(call, node) if class_name == "GetItem" else call
 
 
 def _call_of_keras2(node: Json, names: frozenset[str]) -> Call:

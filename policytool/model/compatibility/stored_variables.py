@@ -78,7 +78,6 @@ _UNKNOWN: Final = frozenset(
 _STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
 _QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
 _LORA: Final = "lora_rank"
-_KERNEL: Final = "kernel"
 
 _FLOAT8: Final = "float8"
 _FLOAT8_VARIABLES: Final = tuple(
@@ -547,7 +546,7 @@ class _Comparison:
         if created is None:
             return None
         if self._wraps_sum(index):
-            others = [slot for slot in created if slot.name != _KERNEL]
+            others = [slot for slot in created if slot.name != "kernel"]
             created = tuple(replace(slot, index=number) for number, slot in enumerate(others))
         if not created:
             return LayerVariables(expected=())

@@ -206,8 +206,6 @@ LAMBDA_ADVICE: Final = (
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""
 
-_TYPE_SPEC: Final = "__typespec__"
-_SPEC: Final = "TypeSpec"
 _TYPE: Final = "_type"
 _RUNS: Final = "which runs when the model loads without safe mode"
 _BYTE_CODE: Final = "byte code"
@@ -265,7 +263,7 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
     if class_name == keras_objects.CODE:
         text = f"{keras_objects.CODE}{_code_text({'function': value}, ': ')}"
         yield Harm.CODE, _BYTE_CODE, f"contains Python bytecode ({text}), {_RUNS}"
-    elif class_name in {_SPEC, _TYPE_SPEC}:
+    elif class_name in {"TypeSpec", "__typespec__"}:
         yield from _find_tensor_type(value)
     elif class_name == _FUNCTION and isinstance(config, str):
         yield from _find_function(value, config)
