@@ -534,8 +534,6 @@ def remarks(check: Check) -> Iterator[str]:
     yield from dict.fromkeys([*advice(check), *notes])
 
 
-_MS: Final = 1000
-
 _LEAST_BELOW: Final = 0.001
 """The minimum share of values below the range of a dtype for which a layer has a histogram."""
 
@@ -589,7 +587,11 @@ def charts(run: CheckRun) -> Iterator[Chart]:
         yield Bars(
             title="Median latency of one call",
             bars=tuple(
-                Bar(label=side, value=timing.latency, text=f"{figure(timing.latency * _MS)} ms")
+                Bar(
+                    label=side,
+                    value=timing.latency,
+                    text=f"{figure(timing.latency * _tables.MILLISECONDS)} ms",
+                )
                 for side, timing in run.timings.items()
             ),
         )

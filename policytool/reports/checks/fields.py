@@ -188,7 +188,7 @@ _SIDES: Final[Record[tuple[float, float]]] = Record(
         Field("candidate", NUMBER, value=itemgetter(1)),
     ),
 )
-_KEPT_LAYER: Final[Record[tuple[str, str]]] = Record(
+LAYER_REASON: Final[Record[tuple[str, str]]] = Record(
     "",
     (
         Field("path", TEXT, value=itemgetter(0)),
@@ -208,7 +208,7 @@ SIDE: Final[Record[CheckSide]] = Record(
         Field("policies", mapping(COUNT), "Number of layers with each policy."),
         Field(
             "kept",
-            items(_KEPT_LAYER),
+            items(LAYER_REASON),
             "Layers that keep another policy.",
             value=lambda side: side.kept.items(),
         ),
