@@ -549,9 +549,8 @@ def charts(run: CheckRun) -> Iterator[Chart]:
         )
     ]
     tolerances = {
-        judgement.path: judgement.tolerance
-        for judgement in run.verdict.judgements
-        if judgement.about is JudgementSubject.LAYER
+        path: judgement.tolerance
+        for path, judgement in run.verdict.by_path(JudgementSubject.LAYER).items()
     }
     expected = tuple(tolerances.get(call.place) for call in calls)
     curves.append(Curve(label="expected from rounding", values=expected))
