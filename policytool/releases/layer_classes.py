@@ -348,9 +348,8 @@ def is_operation(entry: dict[str, Json]) -> bool:
         or keras_objects.class_of(entry) not in operation_classes()
     ):
         return False
-    nodes = entry.get("inbound_nodes")
-    return isinstance(nodes, list) and any(
-        isinstance(node, dict) and "args" in node for node in nodes
+    return any(
+        isinstance(node, dict) and "args" in node for node in keras_objects.stored_calls(entry)
     )
 
 

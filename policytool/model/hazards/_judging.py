@@ -102,18 +102,14 @@ def find_wrapped(
     else:
         yield from _find_op(config.get("node_def"))
     if any(
-        all(name == CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
+        all(name == CONSTANT for name, _ in inbound_nodes.tensors(node))
+        for node in keras_objects.stored_calls(entry)
     ):
         yield (
             Harm.UNKNOWN,
             "constants",
             ("has a call with only constant inputs, which no release writes"),
         )
-
-
-def _calls(entry: dict[str, Json]) -> list[Json]:
-    nodes = entry.get("inbound_nodes")
-    return nodes if isinstance(nodes, list) else []
 
 
 def _find_wrapped_function(name: Json) -> Iterator[HazardParts]:
