@@ -17,13 +17,13 @@ from policytool.cli.messages import noting, steps
 from policytool.commands import tensorflow
 from policytool.commands.arguments.running import CheckArguments
 from policytool.commands.batch.isolation import failure_from
-from policytool.commands.check import check, devices
+from policytool.commands.check import devices
 from policytool.commands.check_options import (
     CheckOptions,
     check_options,
     check_second_model,
 )
-from policytool.commands.check_releases import check_range, release_range
+from policytool.commands.check_releases import check_inputs, release_range
 from policytool.commands.migrate_all import only_model
 from policytool.formats import discovery
 from policytool.numerics.check_results.verdicts import Answer
@@ -100,23 +100,20 @@ def command(
         return Worker(replace(interpreter, python=python), steps(verbose=terminal.verbose), note)
 
     releases = release_range(arguments.python)
-    with start_worker(interpreter.python) as worker:
-        # A found settings file must not turn a check into a list, which ends with exit code 0.
-        if arguments.device == _LIST and settings.automatic_source("device") is None:
+    # A found settings file must not turn a check into a list, which ends with exit code 0.
+    if arguments.device == _LIST and settings.automatic_source("device") is None:
+        with start_worker(interpreter.python) as worker:
             return _devices(worker)
-        paths = _paths(model, other, request.candidate)
-        if not paths:
-            messages.error("no model found")
-            return Exit.NO_MODEL
-        _check_files(request, arguments, terminal, paths)
+    paths = _paths(model, other, request.candidate)
+    if not paths:
+        messages.error("no model found")
+        return Exit.NO_MODEL
+    _check_files(request, arguments, terminal, paths)
 
-        def run() -> Check:
-            if releases:
-                return check_range(paths[0], request, arguments, releases, start_worker)
-            tools = tensorflow.tools(arguments, worker)
-            return check(paths[0], paths[1] if len(paths) > 1 else None, request, tools)
+    def run() -> Check:
+        return check_inputs(paths, request, arguments, releases, start_worker)
 
-        checks = _run_checks(paths[-1], run, everything=bool(terminal.verbose))
+    checks = _run_checks(paths[-1], run, everything=bool(terminal.verbose))
     unwritten = options.publish(terminal, CHECK_REPORTERS, checks, checks.failures)
     if checks.check is None or unwritten or any(run.missing for run in checks.check.runs):
         return Exit.FAILURE

@@ -343,8 +343,7 @@ def click_type(declared: DeclaredOption) -> click.ParamType[Any]:
         minimum = declaration.minimum
         return click.INT if minimum is None else click.IntRange(min=minimum)
     if declared.types == (float,):
-        bound = declaration.more_than
-        return click.FLOAT if bound is None else click.FloatRange(min=bound, min_open=True)
+        return click.FLOAT
     return click.STRING
 
 

@@ -20,6 +20,7 @@ from policytool.cli import messages, options
 from policytool.cli.exit_codes import Exit, code_of
 from policytool.commands.batch import parallel, task
 from policytool.commands.batch.isolation import run_isolated
+from policytool.commands.batch.task import Item, Request, Result
 from policytool.commands.inspect import Failure
 from policytool.reports import json_lines
 from policytool.support.processes import crash_guard, interrupts
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from policytool.commands.batch.cache import ResultCache
     from policytool.commands.batch.task import Shard, Task
 
-Item = TypeVar("Item")
-Request = TypeVar("Request")
-Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from policytool.commands import check_recordings, check_run, check_trials
+from policytool.commands import check_recordings, check_trials
 from policytool.commands.check_run import measure
 from policytool.commands.check_trials import Alternative, Budget
 from policytool.migration import planning
@@ -183,7 +183,7 @@ def _explain_failure(
 
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again with these layers in float32; with no layers, run the diagnosis."""
-        added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
+        added = tuple(Assignment(pattern=path, policy="float32") for path in sorted(kept))
         candidate = replace(options.candidate, assignments=(*options.candidate.assignments, *added))
         trial_options = replace(
             options.for_candidate(candidate),
@@ -228,9 +228,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
     if advice is not None and advice.policy is not None:
         options = replace(options, to=advice.policy)
     elif advice is not None and advice.layers:
-        options = planning.with_layers(
-            source, options, dict.fromkeys(advice.layers, check_run.FLOAT32)
-        )
+        options = planning.with_layers(source, options, dict.fromkeys(advice.layers, "float32"))
     elif any(
         not run.holds if run.is_on_data else run.has_unexplained_error and _shows_error(run)
         for run in check.runs

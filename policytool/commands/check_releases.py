@@ -90,6 +90,29 @@ def check_range(
     return first_differing_check(releases, changing, check_in)
 
 
+def check_inputs(
+    models: Sequence[Input],
+    options: CheckOptions,
+    process: TensorFlowArguments,
+    releases: Sequence[str],
+    start_worker: Callable[[str], Worker],
+) -> Check:
+    """
+    Return the check of one or two models: by one child process, or by one for each release of a
+    range.
+
+    :param start_worker: returns a worker that runs an interpreter or a release
+    :raises UsageError: as :func:`check_range` does.
+    :raises ModelFileError: if a model cannot be read or run.
+    :raises WorkerError: if a child process fails.
+    """
+    if releases:
+        return check_range(models[0], options, process, releases, start_worker)
+    with start_worker(tensorflow.interpreter(process).python) as worker:
+        tools = tensorflow.tools(process, worker)
+        return check(models[0], models[1] if len(models) > 1 else None, options, tools)
+
+
 def check_files(
     model: str | Input,
     other: str | Input | None,
@@ -98,18 +121,13 @@ def check_files(
 ) -> Check:
     """Return the check of one or two models, with child processes for this call only."""
     inputs = [discovery.named_input(path) for path in (model, other) if path is not None]
-    interpreter = tensorflow.interpreter(process)
-    releases = release_range(process.python)
+    interpreter, releases = tensorflow.interpreter(process), release_range(process.python)
+
+    def start_worker(python: str) -> Worker:
+        return Worker(replace(interpreter, python=python))
+
     try:
-        if releases:
-
-            def start_worker(release: str) -> Worker:
-                return Worker(replace(interpreter, python=release))
-
-            return check_range(inputs[0], options, process, releases, start_worker)
-        with Worker(interpreter) as worker:
-            tools = tensorflow.tools(process, worker)
-            return check(inputs[0], inputs[1] if other is not None else None, options, tools)
+        return check_inputs(inputs, options, process, releases, start_worker)
     except WorkerError as error:
         error.path = inputs[-1].display_path
         raise

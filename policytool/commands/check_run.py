@@ -169,7 +169,6 @@ def graph_job(
     return {"reference": side, "candidate": {**side, "policy": options.candidate.to}}
 
 
-FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
 
 NO_CODE: Final = frozenset(
@@ -231,7 +230,7 @@ def _measure(
     if crashed_item := crash_guard.split():
         raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
     crash_guard.set_next_file(model.display_path, LOST)
-    policies = (None,) if other is not None else (FLOAT32, options.candidate.to)
+    policies = (None,) if other is not None else ("float32", options.candidate.to)
     first = check_sides.read_source(model, hand_over, policies)
     crash_guard.set_next_file((other or model).display_path, LOST)
     second = check_sides.read_source(other, hand_over) if other is not None else first
@@ -342,7 +341,7 @@ def reference_options(source: CheckSource, *, two: bool) -> Options:
     widest = (
         FLOAT64
         if any(layer.compute_dtype == FLOAT64 for layer in source.loaded.layers)
-        else FLOAT32
+        else "float32"
     )
     return Options(to=widest, include_exceptions=True, outputs=Outputs.FOLLOW)
 

@@ -198,7 +198,6 @@ def _unread(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
             )
 
 
-_SEQUENTIAL: Final = "Sequential"
 _NAMED_BY_CONFIG: Final = frozenset({Layout.LEGACY_H5, Layout.OBJECT_PATHS})
 """Layouts whose variables can be assigned to layers with the config of another file."""
 
@@ -495,7 +494,7 @@ def _unpaired_layers(
         no_input = (
             compared.layer.class_name == INPUT_CLASS
             and parent is not None
-            and parent.layer.class_name == _SEQUENTIAL
+            and parent.layer.class_name == "Sequential"
         )
         below_unlisted = compared.parent is not None and listable.get(compared.parent) is False
         no_words = not other.described and not compared.layer.variables

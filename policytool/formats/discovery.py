@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _BACKUP: Final = ".bak"
-_GLOB: Final = frozenset("*?[")
 
 _MAX_CANDIDATES: Final = 100
 """The maximum number of files that are read to name a model in a directory."""
@@ -205,7 +204,7 @@ def _expand_local(argument: str, searched: _SearchedDirectories) -> Iterator[Inp
         path
     ):  # Path.is_dir raises if the user may not enter a parent
         yield from _below(path, searched)
-    elif _GLOB & set(argument) and not os.path.exists(path):
+    elif remote_path.GLOB & set(argument) and not os.path.exists(path):
         matches = sorted(_matches(argument))
         if not matches:
             yield Input(

@@ -36,7 +36,6 @@ _NEAR: Final = 64
 
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 _LAYER: Final = re.compile(r"layer(?:_with_weights)?-\d+")
-_CONTAINER: Final = "trackable_list_wrapper"
 
 _NODES: Final = 1
 _ID: Final = 2
@@ -159,7 +158,7 @@ def _graph(nodes: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]
     return {
         zero.get(number, number): ObjectNode(
             id=zero.get(number, number),
-            identifier=identifiers.get(number, _CONTAINER),
+            identifier=identifiers.get(number, "trackable_list_wrapper"),
             children=tuple(
                 (label, zero.get(child, child)) for label, child in _number_layers(edges[number])
             ),

@@ -65,8 +65,6 @@ _TOPOLOGY: Final = "modelTopology"
 _CONFIG: Final = "model_config"
 _TRAINING: Final = "training_config"
 _VARS: Final = "vars"
-_GRAPH: Final = "graph-model"
-_STRING: Final = "string"
 
 QUANTIZED: Final = "tfjs-quantized"
 """The code of the observation about quantized tensors."""
@@ -108,7 +106,7 @@ def _document(
 ) -> Document:
     """Return the document of a ``model.json``."""
     topology = model.get(_TOPOLOGY)
-    if model.get("format") == _GRAPH or (isinstance(topology, dict) and "node" in topology):
+    if model.get("format") == "graph-model" or (isinstance(topology, dict) and "node" in topology):
         raise probe.failure(
             "tfjs-graph-model",
             "is a TensorFlow.js graph model, which has ops but no layers or policies; "
@@ -397,7 +395,7 @@ class TfjsValues:
             raise ValuesError("the file contains no values for this variable")
         if place.quantised:
             raise ValuesError("its values are stored quantized")
-        if tensor.dtype == _STRING or place.offset is None:
+        if tensor.dtype == "string" or place.offset is None:
             raise ValuesError("text values, and the values stored after them, cannot be read")
         from policytool.formats.casting import arrays_of_chunks, numpy_dtype  # NumPy
 

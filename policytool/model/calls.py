@@ -45,7 +45,6 @@ _KEYED: Final = 4
 TENSOR: Final = "__keras_tensor__"
 _ARRAYS: Final = frozenset({"__tensor__", "__numpy__"})
 SLICE: Final = "__slice__"
-_GET_ITEM: Final = "GetItem"
 _HISTORY: Final = 3
 """The number of items of a reference: layer, call, output."""
 
@@ -132,7 +131,7 @@ def model_calls(config: Mapping[str, Json], *, keras3: bool) -> ModelCalls:
     :param keras3: whether Keras 3 wrote a config that has no calls
     """
     entries = list(layer_entries(config))
-    nodes = [_as_list(entry.get("inbound_nodes")) for _, entry in entries]
+    nodes = [keras_objects.stored_calls(entry) for _, entry in entries]
     keras3 = any(_is_of_keras3(node) for listed in nodes for node in listed) or (
         keras3 and not any(nodes)
     )
@@ -176,10 +175,6 @@ def layer_name(entry: Mapping[str, Json]) -> str:
         if isinstance(holder, dict) and isinstance(holder.get("name"), str) and holder["name"]:
             return str(holder["name"])
     return snake_case(public_class_name(str(keras_objects.class_of(entry))).rpartition(">")[2])
-
-
-def _as_list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
 
 
 def call_tensors(call: Call) -> Iterator[Reference]:
@@ -236,7 +231,7 @@ def _read_call(node: Json, names: frozenset[str], class_name: str) -> Call:
     if not _is_of_keras3(node):
         return _call_of_keras2(node, names)
     call = _call_of_keras3(node)
-    return _without_ellipsis(call, node) if class_name == _GET_ITEM else call
+    return _without_ellipsis(call, node) if class_name == "GetItem" else call
 
 
 def _call_of_keras2(node: Json, names: frozenset[str]) -> Call:

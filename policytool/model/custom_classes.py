@@ -57,13 +57,10 @@ def names(sites: Iterable[Site]) -> list[str]:
     )
 
 
-_ACTIVATION: Final = "activation"
-
-
 def custom_names(config: Mapping[str, object]) -> Iterator[str]:
     """Yield the names of functions and classes in a layer's config that are not part of Keras."""
     for key, value in config.items():
-        if key.endswith(_ACTIVATION):
+        if key.endswith("activation"):
             yield from (
                 name
                 for name in activations(value)

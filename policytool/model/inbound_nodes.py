@@ -98,9 +98,9 @@ def tensors(value: Json) -> Iterator[Node]:
 
 def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
     """Return whether some call of a layer has a list of tensors as input, in a Keras 2 config."""
-    nodes = entry.get("inbound_nodes")
-    return isinstance(nodes, list) and any(
-        isinstance(node, list) and len(node) > 1 and isinstance(node[0], list) for node in nodes
+    return any(
+        isinstance(node, list) and len(node) > 1 and isinstance(node[0], list)
+        for node in keras_objects.stored_calls(entry)
     )
 
 
@@ -132,8 +132,7 @@ def _first(value: Json) -> Json:
 
 def _keyword_values(entry: Mapping[str, Json], keyword: str) -> Iterator[Json]:
     """Yield a keyword argument of each call of a layer, in a Keras 2 config."""
-    nodes = entry.get("inbound_nodes")
-    for node in nodes if isinstance(nodes, list) else ():
+    for node in keras_objects.stored_calls(entry):
         for tensor in node if isinstance(node, list) else ():
             if isinstance(tensor, list) and tensor and isinstance(tensor[-1], dict):
                 yield tensor[-1].get(keyword)
@@ -166,7 +165,7 @@ def attends_to_mask(config: Mapping[str, Json]) -> bool | None:
                 for layer in _positional_inputs(node)
                 if layer in entries
             ]
-            for node in _nodes(entry)
+            for node in keras_objects.stored_calls(entry)
         ]
         if keras_objects.class_of(entry) in ATTENTIONS:
             reached = _any([reached, *(call[0] for call in calls if call)])
@@ -191,11 +190,6 @@ def _passed_mask(entry: Mapping[str, Json], inputs: Sequence[bool | None]) -> bo
     )
     words = rule.out.get("".join("1" if mask else "0" for mask in inputs)) if rule else None
     return None if words is None else words[0] != "none"
-
-
-def _nodes(entry: Mapping[str, Json]) -> list[Json]:
-    nodes = entry.get("inbound_nodes")
-    return nodes if isinstance(nodes, list) else []
 
 
 def _positional_inputs(node: Json) -> Iterator[str]:
@@ -259,10 +253,7 @@ def uncallable_layers(config: Mapping[str, Json], *, from_zero: bool = False) ->
     :param from_zero: whether all calls count from 0, as loaders of Keras 3 read the HDF5 of Keras 2
     """
     entries = _entries(config)
-    calls = {
-        layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else []
-        for layer, entry in entries.items()
-    }
+    calls = {layer: keras_objects.stored_calls(entry) for layer, entry in entries.items()}
     layers_with_other_counts = set() if from_zero else _layers_with_other_counts(entries)
     if _is_in_call_order(calls, layers_with_other_counts):
         return ()
@@ -344,8 +335,7 @@ def has_late_outputs(config: Mapping[str, Json]) -> bool:
         layer in entries
         and _is_model(entries[layer])
         and keras_objects.class_of(entries[layer]) != SEQUENTIAL
-        and isinstance(nodes := entries[layer].get("inbound_nodes"), list)
-        and call >= len(nodes) > 0
+        and call >= len(keras_objects.stored_calls(entries[layer])) > 0
         for layer, call in tensors(config.get("output_layers"))
     )
 
@@ -380,13 +370,9 @@ def depth(config: Mapping[str, Json]) -> int:
             under_way.pop()
         elif node not in visited and node[0] in entries:
             visited.add(node)
-            nodes = entries[node[0]].get("inbound_nodes")
+            nodes = keras_objects.stored_calls(entries[node[0]])
             under_way.append(
-                tensors(
-                    nodes[max(0, min(node[1], len(nodes) - 1))]
-                    if isinstance(nodes, list) and nodes
-                    else None
-                )
+                tensors(nodes[max(0, min(node[1], len(nodes) - 1))] if nodes else None)
             )
             deepest = max(deepest, len(under_way) - 1)
     return deepest
@@ -527,12 +513,9 @@ def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
     """
     entries = _entries(config)
     for entry in entries.values():
-        nodes = entry.get("inbound_nodes")
-        if not layer_facts(keras_objects.class_of(entry)).is_op_layer or not isinstance(
-            nodes, list
-        ):
+        if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
             continue
-        for node in nodes:
+        for node in keras_objects.stored_calls(entry):
             if not isinstance(node, list) or len(node) <= _VALUE or node[0] != CONSTANT:
                 continue
             value = node[_VALUE]

@@ -244,7 +244,6 @@ def is_new_style(value: Json) -> bool:
     return not _NEW_STYLE_KEYS.isdisjoint(config) and config.get("is_legacy_optimizer") is not True
 
 
-_SEED: Final = "seed_generator"
 _STATISTICS: Final = frozenset(
     {
         "moving_mean",
@@ -308,7 +307,9 @@ def _trainable_tensors(site: Site, named_tensors: Sequence[tuple[str, Tensor]]) 
     return [
         tensor
         for name, tensor in named_tensors
-        if name not in _STATISTICS and _SEED not in tensor.path and dtypes.is_float(tensor.dtype)
+        if name not in _STATISTICS
+        and "seed_generator" not in tensor.path
+        and dtypes.is_float(tensor.dtype)
     ]
 
 

@@ -355,8 +355,7 @@ def _build_shapes(entry: Mapping[str, Json]) -> Inputs:
 
 def _first_call(site: Site, entry: Mapping[str, Json]) -> Inputs:
     """Return the stored shapes of the input tensors of a layer's first call; empty without them."""
-    nodes = entry.get("inbound_nodes")
-    node = nodes[0] if isinstance(nodes, list) and nodes else None
+    node = next(iter(keras_objects.stored_calls(entry)), None)
     if not isinstance(node, dict):
         return {}
     args, kwargs = node.get("args"), node.get("kwargs")
@@ -435,10 +434,9 @@ def _is_called_by_names(site: Site) -> bool:
 
 def _stored_shapes(entry: Mapping[str, Json]) -> dict[tuple[int, Reference], Shape | None]:
     """Return the shapes of the input tensors of each call of a layer, as Keras 3 stores them."""
-    nodes = entry.get("inbound_nodes")
     return {
         (number, tensor): shape
-        for number, node in enumerate(nodes if isinstance(nodes, list) else ())
+        for number, node in enumerate(keras_objects.stored_calls(entry))
         for tensor, shape in _tensor_shapes(node)
     }
 

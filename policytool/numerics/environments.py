@@ -37,11 +37,13 @@ from policytool.releases import data, releases
 from policytool.releases.releases import KERAS3, LOADERS, family_of, newest, release_name
 from policytool.support import limits
 from policytool.support.errors import UsageError, WorkerError
+from policytool.support.files import atomic
 from policytool.support.limits import ENVIRONMENT_BYTES
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from policytool.model.loaded_model import LoadedModel
 
@@ -337,15 +339,11 @@ def _run(command: list[str], lock: int, report: Callable[[], None] = lambda: Non
 # Locks and removal
 
 
-@contextmanager
-def _open_lock(directory: Path) -> Iterator[int]:
-    """Return the descriptor of the lock file of an environment."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    descriptor = os.open(directory.with_name(f"{directory.name}.lock"), flags, 0o600)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _open_lock(directory: Path) -> AbstractContextManager[int]:
+    """Return the descriptor of the lock file of an environment, for the length of a block."""
+    return atomic.open_descriptor(
+        directory.with_name(f"{directory.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    )
 
 
 def _wait_for(lock: int, *, is_exclusive: bool, report: Callable[[str], None]) -> None:

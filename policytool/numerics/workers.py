@@ -206,8 +206,6 @@ AUTO_BACKEND: Final = "auto"
 _EXTRAS: Final = {TENSORFLOW: "check"}
 """The extra of policytool that installs a backend, if it has another name."""
 
-_KERAS_CONFIG: Final = "keras.json"
-
 
 def accepted_backends(choice: str, own_environment: Mapping[str, str]) -> tuple[str, ...]:
     """
@@ -226,7 +224,7 @@ def _configured_backend(own_environment: Mapping[str, str]) -> object:
     """Return the backend in the settings file of Keras; None without one."""
     home = own_environment.get("KERAS_HOME") or str(Path.home() / ".keras")
     try:
-        text = opening.read_bounded(Path(home) / _KERAS_CONFIG, limits.JSON_BYTES)
+        text = opening.read_bounded(Path(home) / "keras.json", limits.JSON_BYTES)
         config: object = json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None  # Keras ignores such a file too

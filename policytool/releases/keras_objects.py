@@ -18,6 +18,8 @@ from msgspec import Struct
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.support.text.jsontext import Json
 
 FUNCTION: Final = "function"
@@ -124,6 +126,12 @@ def layer_list(config: object) -> list[Json]:
     """
     listed = config.get("layers") if isinstance(config, dict) else config
     return listed if isinstance(listed, list) else []
+
+
+def stored_calls(entry: Mapping[str, Json]) -> list[Json]:
+    """Return the calls of a layer of a functional model; empty if the entry has no list of them."""
+    nodes = entry.get("inbound_nodes")
+    return nodes if isinstance(nodes, list) else []
 
 
 def is_malformed(value: dict[str, Json]) -> bool:

@@ -148,13 +148,13 @@ def uses(entry: Mapping[str, Json]) -> Iterator[OperationUse]:
     Yield each use of an operation in an entry of a graph: one for each call, or one if there are no
     calls.
     """
-    module, config, nodes = entry.get("module"), entry.get("config"), entry.get("inbound_nodes")
+    module, config = entry.get("module"), entry.get("config")
     use = OperationUse(
         module=module.removeprefix(MODULES) if isinstance(module, str) else None,
         class_name=str(keras_objects.class_of(entry)),
         config=_kinds_by_name(config),
     )
-    calls = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+    calls = [node for node in keras_objects.stored_calls(entry) if isinstance(node, dict)]
     if not calls:
         yield use
     for node in calls:
@@ -222,18 +222,17 @@ def exceeds_axes(entry: Mapping[str, Json]) -> bool:
         return False
     axis = config.get("axis")
     axes = [item for item in (axis if isinstance(axis, list) else [axis]) if type(item) is int]
-    ranks = [len(shape) + bound for shape in _first_shapes(entry.get("inbound_nodes"))]
+    ranks = [len(shape) + bound for shape in _first_shapes(entry)]
     return any(not -rank <= item < rank for item in axes for rank in ranks)
 
 
 def mismatches_channels(entry: Mapping[str, Json]) -> bool:
     """Return whether the channels of an input differ from those of its kernel."""
     axis = operation_facts(str(keras_objects.class_of(entry))).kernel_channels
-    nodes = entry.get("inbound_nodes")
-    if axis is None or not isinstance(nodes, list):
+    if axis is None:
         return False
     channels = 1 if keras_objects.arguments_of(entry).get("data_format") == "channels_first" else -1
-    for node in nodes:
+    for node in keras_objects.stored_calls(entry):
         args = node.get("args") if isinstance(node, dict) else None
         shapes = [_shape(value) for value in (args[:2] if isinstance(args, list) else ())]
         if all(len(shape) >= _CONVOLVED_RANK for shape in shapes) and len(shapes) > 1:
@@ -256,9 +255,9 @@ def _shape(value: Json) -> Sequence[Json]:
     return sizes
 
 
-def _first_shapes(nodes: Json) -> Iterator[Sequence[Json]]:
+def _first_shapes(entry: Mapping[str, Json]) -> Iterator[Sequence[Json]]:
     """Yield the shape of the first tensor of each call; nothing for calls on values."""
-    for node in nodes if isinstance(nodes, list) else ():
+    for node in keras_objects.stored_calls(entry):
         value = node.get("args") if isinstance(node, dict) else None
         while isinstance(value, list) and value:
             value = value[0]

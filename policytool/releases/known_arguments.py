@@ -298,6 +298,7 @@ def _facts(kind: str, class_name: str) -> Facts:
 LOSSES: Final = "losses"
 METRICS: Final = "metrics"
 SCHEDULES: Final = "schedules"
+OPTIMIZERS: Final = "optimizers"
 
 BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
 """

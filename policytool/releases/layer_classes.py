@@ -9,18 +9,18 @@ layers answer about arguments, variables, masks, dtypes and results is in the ot
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # for msgspec.convert
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from policytool.releases import data, keras_objects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from policytool.support.text.jsontext import Json
 
 _OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
@@ -108,7 +108,7 @@ class Values(StrEnum):
     """
 
 
-class ImplicitSublayer(NamedTuple):
+class ImplicitSublayer(Struct, frozen=True, kw_only=True):
     """A layer that another layer creates, and that is not in its config."""
 
     class_name: str
@@ -348,9 +348,8 @@ def is_operation(entry: dict[str, Json]) -> bool:
         or keras_objects.class_of(entry) not in operation_classes()
     ):
         return False
-    nodes = entry.get("inbound_nodes")
-    return isinstance(nodes, list) and any(
-        isinstance(node, dict) and "args" in node for node in nodes
+    return any(
+        isinstance(node, dict) and "args" in node for node in keras_objects.stored_calls(entry)
     )
 
 
@@ -373,27 +372,6 @@ def _known_facts(class_name: str) -> LayerFacts:
     Return the facts of a class in the data. Only such classes are cached, because files name the
     classes.
     """
-    entry = {key: _frozen(value) for key, value in _entries()[class_name].items()}
-    entry["category"] = Category(entry["category"])
-    if "values" in entry:
-        entry["values"] = Values(entry["values"])
-    for key in ("sublayers", "sublayers_to_tf25"):
-        if key in entry:
-            entry[key] = MappingProxyType(
-                {
-                    attribute: ImplicitSublayer(**layer_fields)
-                    for attribute, layer_fields in entry[key].items()
-                }
-            )
-    if "risks" in entry:
-        rows = data.read("layer_classes")["risks"]
-        entry["risks"] = tuple(Risk(**_frozen(rows[name])) for name in entry["risks"])
-    return LayerFacts(**entry)
-
-
-def _frozen(value: Any) -> Any:  # noqa: ANN401  # JSON in, fields of any type out
-    if isinstance(value, list):
-        return tuple(map(_frozen, value))
-    if isinstance(value, dict):
-        return MappingProxyType({key: _frozen(item) for key, item in value.items()})
-    return value
+    entry, rows = _entries()[class_name], data.read("layer_classes")["risks"]
+    risks = [rows[name] for name in entry.get("risks", ())]
+    return msgspec.convert({**entry, "risks": risks}, LayerFacts)

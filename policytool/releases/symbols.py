@@ -76,7 +76,6 @@ def is_placed_op(name: str) -> bool:
 
 
 _KERAS: Final = frozenset({"keras", "tf_keras"})
-_TENSORFLOW: Final = "tensorflow"
 _KERAS_IN_TENSORFLOW: Final = ("tensorflow.python.keras.", "tensorflow.keras.")
 
 _OTHER_KERAS: Final = "tensorflow.python.keras."
@@ -121,7 +120,7 @@ def is_harmful(module: str, name: str) -> bool:
             return True
         parts = f"{module}.{name}".split(".")[:-1]
         return last_part[:1].islower() and any(part in _reviewed("keras_parts") for part in parts)
-    if root == _TENSORFLOW:
+    if root == "tensorflow":
         inner = module.removeprefix("tensorflow").removeprefix(".python").removeprefix(".")
         return f"{inner}.{name}".startswith(_reviewed("tensorflow_modules")) or in_tensorflow(
             f"{inner}.{name}".removeprefix(".")

@@ -27,6 +27,9 @@ STYLES: Final = {
 }
 """The parameters of an ANSI "select graphic rendition" sequence, by the name of the style."""
 
+SPAN: Final = re.compile(r"`([^`]+)`")
+"""Code in a sentence, between backticks."""
+
 _ASCII: Final = str.maketrans({"→": "->", "·": "-", "…": "..."})
 """The replacements of characters in pages if the output supports only ASCII."""
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from policytool.reports.page import Block, Column, Item, Page, Row
 
 
-_SPAN: Final = re.compile(r"`([^`]+)`")
 _PLAIN: Final = re.compile(r"(?:[^\W_]|[.,;'\"()/%+=!?·→-])*")
 """Letters, digits, and punctuation that is not markup within a line."""
 
@@ -78,7 +77,7 @@ def prose(text: str) -> str:
     block_start = _BLOCK.match(safe)
     if block_start:
         return code(block_start[0]) + prose(safe[block_start.end() :])
-    pieces = _SPAN.split(safe)  # the pieces with odd indices were between backticks
+    pieces = layout.SPAN.split(safe)  # the pieces with odd indices were between backticks
     return "".join(
         code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" "))
         for position, piece in enumerate(pieces)

@@ -455,9 +455,6 @@ def _describe_object(value: dict[str, Any]) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
 
 
-_UNKNOWN_POLICY: Final = "unknown-policy"
-
-
 @rule(
     id="PT107",
     severity=Severity.ERROR,
@@ -475,7 +472,7 @@ def unknown_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]
     releases.
     """
     addresses = {layer.path: layer.address for layer in case.model.layers}
-    for observation in case.observations(_UNKNOWN_POLICY):
+    for observation in case.observations("unknown-policy"):
         path = observation.where
         advice = f"set another policy: policytool migrate --set '{path}=POLICY'"
         yield unknown_policy.finding(

@@ -369,9 +369,6 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
             )
 
 
-_UNKNOWN_OPTIMIZER: Final = "unknown-optimizer"
-
-
 @rule(
     id="PT207",
     severity=Severity.WARNING,
@@ -389,7 +386,7 @@ def unknown_optimizer(case: RuleInput, options: AuditOptions) -> Iterator[Findin
     Source: the optimizer configs in files written by TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0
     to 3.15.
     """
-    for observation in case.observations(_UNKNOWN_OPTIMIZER):
+    for observation in case.observations("unknown-optimizer"):
         yield unknown_optimizer.finding(
             observation.message,
             severity=options.training_severity,

@@ -99,6 +99,8 @@ class EagerBackend:
     int64 = "int64"
     TensorSpec = TensorSpec
     arrays = ARRAYS
+    stack = staticmethod(np.stack)  # of the results of comparisons, which are arrays
+    zeros = staticmethod(np.zeros)
     errors = SimpleNamespace(
         OpError=RuntimeError,  # JAX's and torch's errors are subclasses
         ResourceExhaustedError=MemoryError,
@@ -117,6 +119,11 @@ class EagerBackend:
         )
         self.random = SimpleNamespace(set_seed=keras.utils.set_random_seed)
         self.is_tensor = keras.ops.is_tensor
+        self.zeros_like = keras.ops.zeros_like
+        self.reshape = keras.ops.reshape
+        self.reduce_mean = keras.ops.mean
+        self.where = keras.ops.where
+        self.equal = keras.ops.equal
 
     def device(self, name: str) -> Any:
         """Return a context in which a device computes, without records for gradients."""
@@ -274,37 +281,9 @@ class EagerBackend:
 
     convert_to_tensor = constant
 
-    def zeros_like(self, tensor: Any) -> Any:
-        """Return zeros in the shape and the dtype of a tensor."""
-        return self.keras.ops.zeros_like(tensor)
-
-    def reshape(self, tensor: Any, shape: Sequence[int]) -> Any:
-        """Return a tensor in another shape."""
-        return self.keras.ops.reshape(tensor, shape)
-
-    def reduce_mean(self, tensor: Any) -> Any:
-        """Return the mean of all elements of a tensor."""
-        return self.keras.ops.mean(tensor)
-
     def cast(self, tensor: Any, dtype: Any) -> Any:
         """Return a tensor in another dtype; the dtype is a name or that of a tensor."""
         return self.keras.ops.cast(tensor, dtype_name(dtype))
-
-    def stack(self, vectors: Sequence[Any]) -> Any:
-        """Return the results of comparisons as one array."""
-        return np.stack(vectors)
-
-    def zeros(self, shape: Sequence[int], dtype: str) -> Any:
-        """Return an array of zeros."""
-        return np.zeros(shape, dtype)
-
-    def where(self, mask: Any, first: Any, second: Any) -> Any:
-        """Return the elements of two tensors that a mask selects."""
-        return self.keras.ops.where(mask, first, second)
-
-    def equal(self, first: Any, second: Any) -> Any:
-        """Return where two tensors are equal."""
-        return self.keras.ops.equal(first, second)
 
     def size(self, tensor: Any) -> int:
         """Return the number of elements of a tensor."""

@@ -143,7 +143,6 @@ class Option(Values, kw_only=False):
 
     metavar: str | None = None
     minimum: int | None = None
-    more_than: float | None = None
     default_text: str | None = None
     """The description of the default in help; None if the value itself describes it."""
 
@@ -250,11 +249,9 @@ class DeclaredOption(NamedTuple):
         if {*self.types} <= {bool, int, float} and not self._has_type(value):
             names = " or ".join(getattr(part, "__name__", str(part)) for part in self.types)
             raise UsageError(f"{self.name} is {value!r}; expected {names}")
-        least, bound = self.declaration.minimum, self.declaration.more_than
+        least = self.declaration.minimum
         if isinstance(value, int | float) and least is not None and value < least:
             raise UsageError(f"{self.name} {value} must be at least {least}")
-        if isinstance(value, int | float) and bound is not None and not value > bound:
-            raise UsageError(f"{self.name} {value} must be more than {bound:g}")
         if self.declaration.kind in _LOCAL and isinstance(value, str):
             check_local(value, f"{self.name} ")
 

@@ -17,10 +17,11 @@ import stat
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from msgspec import Struct
 
+from policytool.commands.batch.task import Item, Request, Result
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import CacheError
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from policytool.commands.batch.task import Caching, Task
     from policytool.formats.input_identity import InputIdentity
 
-Item = TypeVar("Item")
-Request = TypeVar("Request")
-Result = TypeVar("Result")
 
 _FOLDER: Final = ".policytool-cache"
 """

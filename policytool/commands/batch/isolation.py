@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_MEMORY: Final = "memory"
-_LIMIT: Final = "layer-limit"
-_FAILED: Final = "failed"
-_TOO_DEEP: Final = "too-deep"
-_SYSTEM: Final = "system-error"
 
 _IS_RESULT: Final = "result"
 _IS_FAILURE: Final = "failure"
@@ -113,14 +108,14 @@ def _code(error: Exception) -> str:
         case UsageError():
             return USAGE
         case LimitError():
-            return _LIMIT
+            return "layer-limit"
         case MemoryError():
-            return _MEMORY
+            return "memory"
         case RecursionError():
-            return _TOO_DEEP
+            return "too-deep"
         case OSError():
-            return _SYSTEM
-    return _FAILED
+            return "system-error"
+    return "failed"
 
 
 def _traceback(error: Exception) -> str:

@@ -16,9 +16,10 @@ from collections import defaultdict
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from policytool.commands.batch.isolation import decode_outcome, encode_outcome, run_isolated
+from policytool.commands.batch.task import Item, Request, Result
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import USAGE, ModelFileError, UsageError
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from policytool.support.files.remote_path import AnyPath
     from policytool.support.processes.pool import Pool
 
-
-Item = TypeVar("Item")
-Request = TypeVar("Request")
-Result = TypeVar("Result")
 
 Jobs = int | str | None
 """

@@ -129,7 +129,6 @@ def _no_index(probe: Probe) -> tuple[str, str]:
 
 _ROOT: Final = 0
 _ATTRIBUTES: Final = ".ATTRIBUTES"
-_SLOT: Final = ".OPTIMIZER_SLOT"
 _CONFIG: Final = "OBJECT_CONFIG_JSON"
 """An attribute of Keras' objects in TF 1.13 to 2.1, which is not a variable."""
 
@@ -284,7 +283,7 @@ def _names_from_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]
     """
     for key in keys:
         path = tuple(key.partition(f"/{_ATTRIBUTES}/")[0].split("/"))
-        left_out = _SLOT in path or (_NOT_LAYERS & set(path) and _TRAINED not in path)
+        left_out = ".OPTIMIZER_SLOT" in path or (_NOT_LAYERS & set(path) and _TRAINED not in path)
         if not left_out and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG):
             yield key, path
 

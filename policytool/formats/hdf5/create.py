@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _BACKEND: Final = "backend"
 _TENSORFLOW: Final = "tensorflow"
-_VERSION: Final = "keras_version"
 _WEIGHT_NAMES: Final = "weight_names"
 _TOP_LEVEL: Final = "top_level_model_weights"
 """The group of variables that belong to the model and not to a layer (Keras 2.9 on)."""
@@ -83,7 +82,7 @@ def _attributes(content: Content) -> Attributes:
     """Return the groups with their attributes, including the writer, which releases check."""
     writer: dict[str, bytes | tuple[str, ...]] = {_BACKEND: _TENSORFLOW.encode()}
     if content.keras_version:
-        writer = {_VERSION: content.keras_version.encode("ascii"), **writer}
+        writer = {"keras_version": content.keras_version.encode("ascii"), **writer}
     root = {**writer, layout.CONFIG: ascii_json(content.config).encode()}
     if content.training is not None:
         root[layout.TRAINING] = ascii_json(content.training).encode()

@@ -47,8 +47,6 @@ Dtypes without a type in HDF5, and the type that stores them, together with an a
 dtype's name (keras/src/saving/saving_lib.py, ``H5Entry``).
 """
 
-_DTYPE: Final = "dtype"
-
 
 def describe(root: h5g.GroupID, attributes: Attributes) -> None:
     """
@@ -194,7 +192,7 @@ def _variable(
         dcpl=_without_times(),
     )
     if kind:
-        _write_text(dataset, _DTYPE, placement.dtype)
+        _write_text(dataset, "dtype", placement.dtype)
     total: Counts | None = None
     value_count = 0
     for block, counts in _values.stored_blocks(placement, values):

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _WEIGHTS: Final = f"model{WEIGHTS_SUFFIX}"
-_NAME: Final = "name"
 _NO_DATE: Final = "1980-01-01@00:00:00"
 """
 The default of ``date_saved``, which Keras' KerasFileEditor requires. It equals the date of the
@@ -103,7 +102,7 @@ def check(draft: Path, content: Content) -> None:
 
 
 def _attributes(content: Content) -> Attributes:
-    return [(group.path, {_NAME: group.name}) for group in content.groups]
+    return [(group.path, {"name": group.name}) for group in content.groups]
 
 
 def _placements(content: Content) -> tuple[Placement, ...]:

@@ -52,7 +52,6 @@ _UNREADABLE: Final = (
 
 _MOST_VALUES: Final = 2**63
 _READ: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-_SUFFIX: Final = ".npy"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -173,7 +172,7 @@ def _array(name: str, head: bytes) -> Tensor | None:
     if dtype.hasobject or any(size < 0 for size in shape) or math.prod(shape) >= _MOST_VALUES:
         raise ValueError(name)
     return Tensor(
-        path=tuple(name.removesuffix(_SUFFIX).split("/")), shape=tuple(shape), dtype=_dtype(dtype)
+        path=tuple(name.removesuffix(".npy").split("/")), shape=tuple(shape), dtype=_dtype(dtype)
     )
 
 

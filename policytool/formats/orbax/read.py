@@ -55,8 +55,6 @@ _STATE: Final = "optimizer_variables"
 _COLLECTIONS: Final = _WEIGHTS | {_STATE, "metrics_variables"}
 """The keys of ``Model.get_state_tree()``."""
 
-_ONE_DEVICE: Final = "SingleDeviceSharding"
-_NAMED: Final = "NamedSharding"
 _LISTED: Final = 100
 """The maximum number of steps in a message."""
 
@@ -257,7 +255,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
         it.
         """
         array = arrays.get(self.name)
-        is_whole = shardings.get(self.name, {}).get("sharding_type") == _ONE_DEVICE
+        is_whole = shardings.get(self.name, {}).get("sharding_type") == "SingleDeviceSharding"
         return Tensor(
             path=probe.tensor_path("/".join(self.keys[1:]), "json-limit"),
             shape=array.shape if array else self.part_shape if is_whole else None,
@@ -409,7 +407,11 @@ def _shardings(step: Step, observations: list[Observation]) -> dict[str, dict[st
 
 def _about_devices(shardings: Mapping[str, dict[str, Json]]) -> Iterator[Observation]:
     """Yield an observation about a checkpoint of several devices, which restricts loading."""
-    named = [sharding for sharding in shardings.values() if sharding.get("sharding_type") == _NAMED]
+    named = [
+        sharding
+        for sharding in shardings.values()
+        if sharding.get("sharding_type") == "NamedSharding"
+    ]
     count = max((_device_count(sharding) for sharding in named), default=1)
     if count > 1:
         split = sum(any(_axes(sharding)) for sharding in named)

@@ -35,7 +35,7 @@ _REPLACING: Final = b"api_implements"
 """The attribute of functions that TensorFlow may call in place of others."""
 
 
-_OP: Final = attrgetter("op")
+OP: Final = attrgetter("op")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _functions_in_attributes(definition: Any) -> Iterator[str]:
     pending += [
         entry.value
         for nodes in (definition.nodes, *(function.nodes for function in functions))
-        for node, op in zip(nodes, map(_OP, nodes), strict=True)
+        for node, op in zip(nodes, map(OP, nodes), strict=True)
         if op in calling
         for entry in node.attributes
     ]

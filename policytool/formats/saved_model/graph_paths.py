@@ -19,7 +19,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cached_property
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -29,6 +28,7 @@ from policytool.formats.saved_model import graph as _graph
 from policytool.formats.saved_model import graph_bodies
 from policytool.formats.saved_model.graph_bodies import (
     MAIN,
+    OP,
     attribute,
     bodies_of,
     functions_of,
@@ -75,7 +75,6 @@ _RESOURCE: Final = 20
 """The number of the type of handles (``DT_RESOURCE``)."""
 
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_OP: Final = attrgetter("op")
 
 
 class _Kind(Enum):
@@ -164,7 +163,7 @@ class _Paths:
         for function, body in self.bodies.items():
             for node in (
                 node
-                for node, raw in zip(body.messages, map(_OP, body.messages), strict=True)
+                for node, raw in zip(body.messages, map(OP, body.messages), strict=True)
                 if raw in watched
             ):
                 op = text(node.op)
@@ -436,7 +435,7 @@ class _Paths:
         for function, body in self.bodies.items():
             for node in (
                 node
-                for node, raw in zip(body.messages, map(_OP, body.messages), strict=True)
+                for node, raw in zip(body.messages, map(OP, body.messages), strict=True)
                 if raw in calling
             ):
                 call = _Call(function, text(node.name), text(node.op), inputs_of(node))

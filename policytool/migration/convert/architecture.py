@@ -363,6 +363,14 @@ def map_units(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
     return change(unit)
 
 
+def map_layers(root: Unit, change: Callable[[Unit], Unit]) -> Unit:
+    """Return a model with its layers of Keras classes changed, as :func:`map_units` does."""
+    return map_units(
+        root,
+        lambda unit: change(unit) if unit.role is Role.LAYER and not unit.custom else unit,
+    )
+
+
 def map_networks(root: Unit, change: Callable[[Network], Network]) -> Unit:
     """Return a model with its network changed, after those of all nested models."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from policytool.formats import REWRITTEN, TITLES
+from policytool.formats import REWRITTEN, TITLES, WITHOUT_WEIGHTS
 from policytool.formats.edits import Content, EditKind
 from policytool.formats.tfjs import INCOMPLETE, QUANTIZED
 from policytool.migration import planning
@@ -195,13 +195,10 @@ def _with_equal_masks(root: Unit, release: str, others: Sequence[str]) -> Iterat
 _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 """The container for each format that a conversion keeps; other formats change to one of these."""
 
-_CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
 _NEEDED: Final = "incompatible-with-target"
 _ARCHIVE: Final = ".keras"
 _OF_EDITS: Final = frozenset({"wrapper-lost", remarks.YAML_REWRITTEN})
 """The codes of notes that apply to edited files, but not to converted files."""
-
-_FLOAT32: Final = "float32"
 
 _MISCOUNTING: Final = "keras3.0"
 """The release that writes wrong call numbers for shared layers, which no release can read."""
@@ -263,7 +260,7 @@ def _check_tfjs(options: Options, container: str | None) -> None:
             "a file extension"
         )
     policies = (options.to, *(assignment.policy for assignment in options.assignments))
-    other = next((name for name in policies if name not in {None, _FLOAT32}), None)
+    other = next((name for name in policies if name not in {None, "float32"}), None)
     if other is not None:
         raise UsageError(f"TensorFlow.js computes in float32, so --target tfjs has no {other}")
 
@@ -332,7 +329,7 @@ def _containers(loaded: LoadedModel, target: str, readable: tuple[str, ...]) -> 
     """
     if readable == (TFJS,):
         return readable
-    if loaded.document.format in _CONFIG_ALONE:
+    if loaded.document.format in WITHOUT_WEIGHTS:
         return ("json",)
     source_container = _CONTAINERS.get(loaded.document.format, "h5")
     order = dict.fromkeys(
@@ -359,7 +356,7 @@ def _conversion_plan(
         options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
     )
     if containers == (TFJS,):  # it computes in float32 with any policy
-        default_options = replace(default_options, to=_FLOAT32, include_exceptions=True)
+        default_options = replace(default_options, to="float32", include_exceptions=True)
     base = planning.draft(loaded, default_options)
     targets = [
         Target(loader=target, container=container, running=options.running)
@@ -434,7 +431,7 @@ class _Attempt(Struct, frozen=True, kw_only=True):
 def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
     """Return the reason why a file has no weights to convert; None if it has all weights."""
     source_format = loaded.document.format
-    if source_format in _CONFIG_ALONE:
+    if source_format in WITHOUT_WEIGHTS:
         return (
             f"contains no weights ({TITLES[source_format]}), but {TITLES[target.container]} "
             "requires them; use -o NAME.json, or convert a model with weights"

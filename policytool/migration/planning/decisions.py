@@ -145,7 +145,7 @@ def is_settable(loaded: LoadedModel, index: int) -> bool:
 
 
 FLOAT32: Final = policy.policy_from_name("float32")
-_CELLS: Final = frozenset({"cell", "cells"})
+CELLS: Final = frozenset({"cell", "cells"})
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -401,7 +401,7 @@ def _join_cells(loaded: LoadedModel, decisions: Decisions) -> None:
         cells = [
             child
             for child in loaded.children[index]
-            if loaded.sites[child].attribute in _CELLS and loaded.sites[child].sub_policy is None
+            if loaded.sites[child].attribute in CELLS and loaded.sites[child].sub_policy is None
         ]
         for cell in (inner for child in cells for inner in loaded.below(child)):
             if (

@@ -23,7 +23,6 @@ RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16"
 QUANTIZATIONS: Final = ("int8", "int4")
 """The modes in which Keras 3 quantizes layers for ``check`` and ``tune``."""
 
-_FLOAT8: Final = "float8"
 _UNQUANTIZED: Final = "float32"
 """The policy with which ``--set`` leaves a layer unquantized."""
 
@@ -114,7 +113,7 @@ def checked_policy(name: str, option: str) -> str:
     if name in RETARGETS:
         return name
     valid = ", ".join(RETARGETS)
-    if name == _FLOAT8:
+    if name == "float8":
         raise UsageError(
             f"{option} {name} is for training: the file keeps its float32 weights, and saves no "
             f"bytes; use `policytool tune --to {QUANTIZATIONS[0]}`. {option} supports {valid}"

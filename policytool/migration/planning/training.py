@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
-_DROPPED: Final = "loss-scale-dropped"
 _WRAP: Final = "tf.keras.mixed_precision.LossScaleOptimizer"
 
 
@@ -221,7 +220,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     scale_verdict = verdict(loaded)
     if scale_verdict is None:
         return ()
-    severity, code, dropped_words = NoteSeverity.NOTE, _DROPPED, scale_verdict.what
+    severity, code, dropped_words = NoteSeverity.NOTE, "loss-scale-dropped", scale_verdict.what
     scale = scale_text(scale_verdict.scale)
     if scale_verdict.fate is Fate.INERT:
         code = "ineffective-loss-scale"

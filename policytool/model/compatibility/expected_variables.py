@@ -32,7 +32,6 @@ _FIRST: Final = frozenset({"kernel", "bias", "embeddings"})
 """The variables that archives store before those of quantization."""
 
 LORA_VARIABLES: Final = 2
-_KERNEL: Final = "kernel"
 
 
 class ExpectedVariable(Struct, frozen=True, kw_only=True):
@@ -183,7 +182,7 @@ def hdf5_reason(
     site: Site, variables: LayerVariables, stored_tensors: Sequence[Tensor], *, keras2: bool
 ) -> str | None:
     """Return the reason why a layer cannot be restored from its group in HDF5, or None."""
-    kernels = [item for item in variables.expected if item.name == _KERNEL]
+    kernels = [item for item in variables.expected if item.name == "kernel"]
     if variables.count is None:
         missing = variables.expected and not stored_tensors
         if missing:

@@ -50,7 +50,6 @@ If the program calls them at its top level, they reach a depth of 984 to 987 (TF
 tf_keras 2.21, Keras 3.0, 3.15).
 """
 
-_LAMBDA: Final = "Lambda"
 _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
 _CHECKING_BYTECODE: Final = {
@@ -382,7 +381,7 @@ def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
     document, name = evidence.document, group.class_name
     if group.custom:
         yield _class(group, f"{name} is a custom class, so the result depends on its code")
-    elif name == _LAMBDA:
+    elif name == "Lambda":
         yield from _about_bytecode(document, group)
     elif layer_facts(name).is_op_layer:  # _op_layers has the doubts about what it calls
         yield from _unwritten_keys(group, tuple(sorted(group.config.keys() - _OP_LAYER_KEYS)))

@@ -33,8 +33,6 @@ The releases whose random layers do not restore their generators (``BaseRandomLa
 keras/engine/base_layer.py). TF 2.12 and tf_keras 2.21 fail to load the same damaged SavedModel.
 """
 
-_GENERATOR: Final = "_random_generator"
-
 
 def cause(document: Document, placed: Placed, *, has_generators: bool) -> Cause | None:
     """
@@ -71,7 +69,10 @@ def cause(document: Document, placed: Placed, *, has_generators: bool) -> Cause 
 def _generator_nodes(nodes: Mapping[int, ObjectNode]) -> Iterator[int]:
     """Yield the objects of the generators of random layers."""
     pending = [
-        child for node in nodes.values() for name, child in node.children if name == _GENERATOR
+        child
+        for node in nodes.values()
+        for name, child in node.children
+        if name == "_random_generator"
     ]
     visited: set[int] = set()
     while pending:

@@ -84,7 +84,6 @@ _UNMEASURED: Final = "_layer_checkpoint_dependencies"
 """The group of TF 2.12 to 2.14; TF 2.12 loads an archive with strings in it."""
 
 _LORA: Final = "lora_rank"
-_KERNEL: Final = "kernel"
 
 _FLOAT8: Final = "float8"
 _FLOAT8_VARIABLES: Final = tuple(
@@ -586,7 +585,7 @@ class _Comparison:
         if created is None:
             return None
         if self._wraps_sum(index):
-            others = [slot for slot in created if slot.name != _KERNEL]
+            others = [slot for slot in created if slot.name != "kernel"]
             created = tuple(replace(slot, index=number) for number, slot in enumerate(others))
         if not created:
             return LayerVariables(expected=())

@@ -36,8 +36,6 @@ _KEYS: Final = {
 _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metric"}
 
 _REGISTERED: Final = "Custom>"
-_OPTIMIZERS: Final = "optimizers"
-"""The kind of optimizers in :mod:`policytool.releases.known_arguments`."""
 _ARCHIVES: Final = frozenset({"json", "keras", "orbax"})
 """Formats with the config of an archive. Their objects are built when they are loaded."""
 
@@ -119,19 +117,21 @@ def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
         return None
     name = class_name.removeprefix(_REGISTERED)
     registered = f"{_REGISTERED}{name}"
-    is_known = known_arguments.is_known(_OPTIMIZERS, registered)
+    is_known = known_arguments.is_known(known_arguments.OPTIMIZERS, registered)
     if is_known and (
         class_name == registered
         or ((isinstance(entry, dict) and entry.get("module")) and not _lacks(loader, registered))
     ):
         return None
-    if not known_arguments.is_known(_OPTIMIZERS, name):
+    if not known_arguments.is_known(known_arguments.OPTIMIZERS, name):
         return None
     return name if _lacks(loader, name) else None
 
 
 def _lacks(loader: str, optimizer: str) -> bool:
-    objection = known_arguments.objection(loader, _OPTIMIZERS, optimizer, {}, module=False)
+    objection = known_arguments.objection(
+        loader, known_arguments.OPTIMIZERS, optimizer, {}, module=False
+    )
     return objection is not None and objection.missing
 
 

@@ -102,18 +102,14 @@ def find_wrapped(
     else:
         yield from _find_op(config.get("node_def"))
     if any(
-        all(name == CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
+        all(name == CONSTANT for name, _ in inbound_nodes.tensors(node))
+        for node in keras_objects.stored_calls(entry)
     ):
         yield (
             Harm.UNKNOWN,
             "constants",
             ("has a call with only constant inputs, which no release writes"),
         )
-
-
-def _calls(entry: dict[str, Json]) -> list[Json]:
-    nodes = entry.get("inbound_nodes")
-    return nodes if isinstance(nodes, list) else []
 
 
 def _find_wrapped_function(name: Json) -> Iterator[HazardParts]:
@@ -206,8 +202,6 @@ LAMBDA_ADVICE: Final = (
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""
 
-_TYPE_SPEC: Final = "__typespec__"
-_SPEC: Final = "TypeSpec"
 _TYPE: Final = "_type"
 _RUNS: Final = "which runs when the model loads without safe mode"
 _BYTE_CODE: Final = "byte code"
@@ -265,7 +259,7 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
     if class_name == keras_objects.CODE:
         text = f"{keras_objects.CODE}{_code_text({'function': value}, ': ')}"
         yield Harm.CODE, _BYTE_CODE, f"contains Python bytecode ({text}), {_RUNS}"
-    elif class_name in {_SPEC, _TYPE_SPEC}:
+    elif class_name in {"TypeSpec", "__typespec__"}:
         yield from _find_tensor_type(value)
     elif class_name == _FUNCTION and isinstance(config, str):
         yield from _find_function(value, config)

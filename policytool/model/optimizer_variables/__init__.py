@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
-_STORED: Final = "optimizer_weights"
 _STEPS: Final = frozenset({"iter", "iteration", "iterations"})
 _CACHE: Final = "momentum_cache"
 """The name of Nadam's momentum product in the old style."""
@@ -287,7 +286,9 @@ def _state_by_name(
     """Return the state in HDF5 of tf.keras, whose variable names contain those of the weights."""
     by_end: dict[Path, list[Tensor]] = {}
     for tensor in stored:
-        plain_path = tuple(part.removesuffix(":0") for part in tensor.path if part != _STORED)
+        plain_path = tuple(
+            part.removesuffix(":0") for part in tensor.path if part != "optimizer_weights"
+        )
         for start in range(len(plain_path)):
             by_end.setdefault(plain_path[start:], []).append(tensor)
     steps = [tensor for tensor in stored if tensor.path[-1].removesuffix(":0") in _STEPS]

@@ -160,6 +160,14 @@ class CheckVerdict(Struct, frozen=True, kw_only=True):
     metric: TaskMetric | None = None
     """The task's own metric; None without labels."""
 
+    def about(self, subject: JudgementSubject) -> list[Judgement]:
+        """Return the judgements of all outputs, or of all layers."""
+        return [judgement for judgement in self.judgements if judgement.about is subject]
+
+    def by_path(self, subject: JudgementSubject) -> dict[str, Judgement]:
+        """Return the judgements of all outputs, or of all layers, by their paths."""
+        return {judgement.path: judgement for judgement in self.about(subject)}
+
     @property
     def missed(self) -> tuple[Judgement, ...]:
         """
@@ -186,9 +194,7 @@ class CheckVerdict(Struct, frozen=True, kw_only=True):
     @property
     def is_inconclusive(self) -> bool:
         """Whether no output is comparable."""
-        outputs = [
-            judgement for judgement in self.judgements if judgement.about is JudgementSubject.OUTPUT
-        ]
+        outputs = self.about(JudgementSubject.OUTPUT)
         return bool(outputs) and all(judgement.not_comparable is not None for judgement in outputs)
 
     @property

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall
 
 
-FLOAT32: Final = "float32"
-_CELLS: Final = frozenset({"cell", "cells"})
 _OUTPUTS: Final = frozenset({keep.OUTPUT, keep.SHAPED})
 """Reasons to keep output layers, which are candidates only with ``--include outputs``."""
 
@@ -64,7 +62,7 @@ class Candidates(Struct, frozen=True, kw_only=True):
         """
         policy = self.options.to or ""
         return {
-            path: FLOAT32 if path in kept else policy
+            path: "float32" if path in kept else policy
             for path in self.paths
             if path in kept or path in self.rules
         }
@@ -167,7 +165,7 @@ def _layers_with_policy(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
             and loaded.is_floating(index)
             and not loaded.is_input(index)
             and index not in loaded.makers
-            and loaded.sites[index].attribute not in _CELLS
+            and loaded.sites[index].attribute not in decisions.CELLS
         ):
             yield index, layer
 

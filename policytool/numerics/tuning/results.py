@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 TOLERANCE: Final = 0.01
 """The allowed relative error of outputs, if the options set no objective."""
 
-_AGREEMENT: Final = "agreement"
 AGREEMENT_DROP: Final = 0.01
 """The share of rows whose class may change, unless ``--metric agreement=DROP`` sets it."""
 
@@ -98,7 +97,7 @@ def objective(
     :raises UsageError: if an option lacks another option that it needs, or has an invalid value.
     """
     agreement = None
-    if metric == _AGREEMENT:
+    if metric == "agreement":
         agreement, metric, max_drop = agreement_share(max_drop), None, None
     function = function_named(metric) if metric is not None else None
     if labels is None and function is not None:

@@ -213,11 +213,7 @@ def calls_by_error(run: CheckRun) -> list[MeasuredCall]:
     Return every call with its judgement, the worst first; equally bad calls in the order of the
     model.
     """
-    judgement_by_call = {
-        judgement.path: judgement
-        for judgement in run.verdict.judgements
-        if judgement.about is JudgementSubject.LAYER
-    }
+    judgement_by_call = run.verdict.by_path(JudgementSubject.LAYER)
     first, mark = (
         (run.origin.path, "origin")
         if run.origin is not None
@@ -402,11 +398,7 @@ def output_section(run: CheckRun) -> Iterator[Section]:
     """Yield every output, in the order of the model."""
     if not run.outputs:
         return
-    judgements = {
-        judgement.path: judgement
-        for judgement in run.verdict.judgements
-        if judgement.about is JudgementSubject.OUTPUT
-    }
+    judgements = run.verdict.by_path(JudgementSubject.OUTPUT)
     judged_outputs = [(output, judgements.get(output.name or "")) for output in run.outputs]
     yield fields_section(
         "outputs", _output_fields(judged_outputs), judged_outputs, is_missed=_is_missed

@@ -534,8 +534,6 @@ def remarks(check: Check) -> Iterator[str]:
     yield from dict.fromkeys([*advice(check), *notes])
 
 
-_MS: Final = 1000
-
 _LEAST_BELOW: Final = 0.001
 """The minimum share of values below the range of a dtype for which a layer has a histogram."""
 
@@ -551,9 +549,8 @@ def charts(run: CheckRun) -> Iterator[Chart]:
         )
     ]
     tolerances = {
-        judgement.path: judgement.tolerance
-        for judgement in run.verdict.judgements
-        if judgement.about is JudgementSubject.LAYER
+        path: judgement.tolerance
+        for path, judgement in run.verdict.by_path(JudgementSubject.LAYER).items()
     }
     expected = tuple(tolerances.get(call.place) for call in calls)
     curves.append(Curve(label="expected from rounding", values=expected))
@@ -589,7 +586,11 @@ def charts(run: CheckRun) -> Iterator[Chart]:
         yield Bars(
             title="Median latency of one call",
             bars=tuple(
-                Bar(label=side, value=timing.latency, text=f"{figure(timing.latency * _MS)} ms")
+                Bar(
+                    label=side,
+                    value=timing.latency,
+                    text=f"{figure(timing.latency * _tables.MILLISECONDS)} ms",
+                )
                 for side, timing in run.timings.items()
             ),
         )

@@ -25,7 +25,7 @@ _OPS: Final = 10
 """The maximum number of listed kinds of ops."""
 
 _STAYS: Final = "use --set 'LAYER=float32' for layers with a float32 kernel"
-_MS: Final = 1000
+MILLISECONDS: Final = 1000
 
 
 def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
@@ -139,7 +139,7 @@ def _times(value: float | None, of: float | None) -> str:
 
 
 def _seconds(value: float) -> str:
-    return f"{figure(value)} s" if value >= 1 else f"{figure(_MS * value)} ms"
+    return f"{figure(value)} s" if value >= 1 else f"{figure(MILLISECONDS * value)} ms"
 
 
 _SCALE_WIDTH: Final = 10

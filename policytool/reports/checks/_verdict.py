@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun, RecordedFile
     from policytool.numerics.check_results.metrics import OutputMetric
     from policytool.numerics.check_results.verdicts import (
-        CheckVerdict,
         Judgement,
         KindAnswer,
         Origin,
@@ -385,12 +384,12 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
         for subject in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
     )
     if outputs:
-        yield _describe_missed(outputs, len(_about(verdict, JudgementSubject.OUTPUT)), "outputs")
+        yield _describe_missed(outputs, len(verdict.about(JudgementSubject.OUTPUT)), "outputs")
     yield from _causes(run)
     named_paths = {verdict.first_not_finite, run.origin.path if run.origin is not None else None}
     is_told = bool(layers) and layers[0].path in named_paths
     if layers and not (is_told and len(layers) == 1):
-        total = len(_about(verdict, JudgementSubject.LAYER))
+        total = len(verdict.about(JudgementSubject.LAYER))
         yield _describe_missed(layers, total, "layer calls", is_told=is_told)
 
 
@@ -479,10 +478,6 @@ def _probe(run: CheckRun) -> Iterator[str]:
             f"float16 overflows in {probe.path} ({probe.class_name}) at inputs "
             f"{figure(probe.factor)} times larger than these"
         )
-
-
-def _about(verdict: CheckVerdict, subject: JudgementSubject) -> list[Judgement]:
-    return [judgement for judgement in verdict.judgements if judgement.about is subject]
 
 
 def _error(judgement: Judgement) -> str:

@@ -110,7 +110,7 @@ class RunOfCheck(NamedTuple):
     def outputs(self) -> list[JudgedOutput]:
         """The outputs, each with its answer and its verdict."""
         answers = {answer.name: answer for answer in self.run.answers}
-        judgements = self._judgements(JudgementSubject.OUTPUT)
+        judgements = self.run.verdict.by_path(JudgementSubject.OUTPUT)
         return [
             JudgedOutput(output, answers.get(output.name or ""), judgements.get(output.name or ""))
             for output in self.run.outputs
@@ -119,12 +119,8 @@ class RunOfCheck(NamedTuple):
     @property
     def calls(self) -> list[JudgedCall]:
         """The layer calls, each with its verdict."""
-        judgements = self._judgements(JudgementSubject.LAYER)
+        judgements = self.run.verdict.by_path(JudgementSubject.LAYER)
         return [JudgedCall(call, judgements.get(call.place)) for call in self.run.calls]
-
-    def _judgements(self, subject: JudgementSubject) -> dict[str, Judgement]:
-        judgements = self.run.verdict.judgements
-        return {judgement.path: judgement for judgement in judgements if judgement.about is subject}
 
 
 class OriginOfRun(NamedTuple):
@@ -188,7 +184,7 @@ _SIDES: Final[Record[tuple[float, float]]] = Record(
         Field("candidate", NUMBER, value=itemgetter(1)),
     ),
 )
-_KEPT_LAYER: Final[Record[tuple[str, str]]] = Record(
+LAYER_REASON: Final[Record[tuple[str, str]]] = Record(
     "",
     (
         Field("path", TEXT, value=itemgetter(0)),
@@ -208,7 +204,7 @@ SIDE: Final[Record[CheckSide]] = Record(
         Field("policies", mapping(COUNT), "Number of layers with each policy."),
         Field(
             "kept",
-            items(_KEPT_LAYER),
+            items(LAYER_REASON),
             "Layers that keep another policy.",
             value=lambda side: side.kept.items(),
         ),

@@ -474,7 +474,6 @@ def _filters(table: Table, indices: list[int]) -> list[Filter]:
 
 _OPTION: Final = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 _PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])")
-_SPAN: Final = re.compile(r"`([^`]+)`")
 _BEYOND: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_CHARACTERS: Final = 60
 
@@ -588,7 +587,7 @@ def _printable(value: object) -> object:
 
 def _prose(text: str) -> Markup:
     """Return a sentence with words between backticks as code."""
-    pieces = _SPAN.split(escape_unprintable(text))  # every second one stood between backticks
+    pieces = layout.SPAN.split(escape_unprintable(text))  # every second one stood between backticks
     return Markup().join(
         Markup("<code>{}</code>").format(piece) if position % 2 else _with_whole_options(piece)
         for position, piece in enumerate(pieces)

@@ -325,8 +325,6 @@ def _code_warning(model: Model) -> str:
 _PICKLED: Final = "pickled-weights"
 """The code of an observation."""
 
-_SERVING: Final = "serving_default"
-
 
 def _serving(model: Model) -> str:
     """
@@ -337,7 +335,7 @@ def _serving(model: Model) -> str:
         return ""
     if _defect(model) is not None:
         return "no program can run its signatures"
-    first = min(model.signatures, key=lambda signature: signature.name != _SERVING)
+    first = min(model.signatures, key=lambda signature: signature.name != "serving_default")
     further_count = len(model.signatures) - 1
     others = f" and {further_count} more" if further_count else ""
     programs = (

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
-from policytool.formats import TITLES
+from policytool.formats import TITLES, WITHOUT_WEIGHTS
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from policytool.reports.layout import View
 
 
-_TENSORLESS: Final = frozenset({"json", "yaml", "keras-metadata"})
 _NOTES: Final = {NoteSeverity.WARNING: Tone.CAUTION}
 
 
@@ -194,7 +193,9 @@ def _storage(migration: Migration) -> str:
             return converted
         return (
             "all stored values are unchanged"
-            if migration.target is not None and plan.format not in _TENSORLESS and not plan.refusals
+            if migration.target is not None
+            and plan.format not in WITHOUT_WEIGHTS
+            and not plan.refusals
             else ""
         )
     cast_counts = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)

@@ -51,7 +51,6 @@ _COLUMNS: Final = (
     Column(title="names", priority=1, minimum=16, is_name=True, is_beneath=True),
     Column(title="reason", priority=2, minimum=24, is_beneath=True),
 )
-_UNCHANGED: Final = "unchanged"
 _OPTIMIZER: Final = "optimizer"
 _MODEL: Final = "the model"
 _TONES: Final = {EditKind.NUMERICS: Tone.MIXED, EditKind.TRAINING: Tone.CAUTION}
@@ -79,7 +78,7 @@ def changes_table(migration: Migration) -> Table | None:
         [
             *((_edit_change(edit), _place(edit)) for edit in migration.plan.edits),
             *(
-                ((f"{kept.policy}, {_UNCHANGED}", kept.reason, Tone.DIM), kept.path)
+                ((f"{kept.policy}, unchanged", kept.reason, Tone.DIM), kept.path)
                 for kept in migration.plan.kept
                 if kept.path not in edited
             ),

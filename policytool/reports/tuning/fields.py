@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from policytool.formats.discovery import display_path
 from policytool.numerics.check_results.verdicts import OutputKind
 from policytool.numerics.tuning.results import Ending, Split
-from policytool.reports.checks.fields import ANSWER, DEVICE, INPUTS, METRIC, SIDE, WHY
+from policytool.reports.checks.fields import ANSWER, DEVICE, INPUTS, LAYER_REASON, METRIC, SIDE, WHY
 from policytool.reports.fields import (
     AMOUNT,
     COUNT,
@@ -259,13 +259,6 @@ _CURVE_POINT: Final[Record[_Point]] = Record(
         ),
     ),
 )
-_FIXED_LAYER: Final[Record[tuple[str, str]]] = Record(
-    "",
-    (
-        Field("path", TEXT, value=itemgetter(0)),
-        Field("reason", TEXT, value=itemgetter(1)),
-    ),
-)
 _TUNING: Final[Record[Tunings]] = Record(
     "tuning",
     (
@@ -359,7 +352,7 @@ _TUNING: Final[Record[Tunings]] = Record(
                 ),
                 Field(
                     "fixed",
-                    items(_FIXED_LAYER),
+                    items(LAYER_REASON),
                     "Layers that compute in float32 and are not candidates.",
                     value=lambda tuning: tuning.fixed.items(),
                 ),

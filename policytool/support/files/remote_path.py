@@ -63,7 +63,7 @@ _REGISTERED: Final = re.compile(
 )
 """A model of an MLflow registry, specified by an alias, by its id, or by a version."""
 
-_GLOB: Final = frozenset("*?[")
+GLOB: Final = frozenset("*?[")
 _USER: Final = re.compile(r"^[^/@]*@")
 _QUERY: Final = re.compile(r"[?#].*", re.DOTALL)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,30}):([/\\]+)")
@@ -330,8 +330,8 @@ class RemotePath:
         """Return the directory of all that a glob may match; None for a path that is not a glob."""
         protocol, _, place = self._own.partition("://")
         parts = place.split("/")
-        first = next((number for number, part in enumerate(parts) if _GLOB & set(part)), 0)
-        if self.is_web or not any(_GLOB & set(part) for part in parts):
+        first = next((number for number, part in enumerate(parts) if GLOB & set(part)), 0)
+        if self.is_web or not any(GLOB & set(part) for part in parts):
             return None
         return self._at(f"{protocol}://{'/'.join(parts[:first])}")
 

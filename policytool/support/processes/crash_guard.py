@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-_SWITCH: Final = "POLICYTOOL_COPY"
 _TICK: Final = 0.25
 """Seconds between two resets of the timer of CPU time."""
 
@@ -94,7 +93,7 @@ def allow() -> None:
     and tracers need.
     """
     _process.is_own = True
-    _process.may_split = hasattr(os, "fork") and os.environ.get(_SWITCH) != "0"
+    _process.may_split = hasattr(os, "fork") and os.environ.get("POLICYTOOL_COPY") != "0"
 
 
 def may_split() -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
 from policytool.support import limits
+from policytool.support.text.protobuf_splice import DELIMITED, FIXED, MORE, VARINT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,12 +205,6 @@ _BELOW: Final = {
 _MIN_BYTES: Final = 2
 """Minimum size in bytes of a nested message."""
 
-_MORE: Final = 0x80
-_VARINT: Final = 0
-_DELIMITED: Final = 2
-_FIXED: Final = {1: 8, 5: 4}
-"""The sizes in bytes of fields of fixed size, by wire type."""
-
 _SCALARS: Final = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
@@ -258,11 +253,11 @@ def _count(name: str, data: bytes, most: int) -> int:
             below = _BELOW[kind]
             while position < end and count <= most:
                 tag, position = _varint(data, position)
-                if tag & 7 == _VARINT:
+                if tag & 7 == VARINT:
                     _, position = _varint(data, position)
-                elif tag & 7 in _FIXED:
-                    position += _FIXED[tag & 7]
-                elif tag & 7 == _DELIMITED:
+                elif tag & 7 in FIXED:
+                    position += FIXED[tag & 7]
+                elif tag & 7 == DELIMITED:
                     size, position = _varint(data, position)
                     if tag >> 3 in below:
                         count += 1
@@ -277,14 +272,14 @@ def _count(name: str, data: bytes, most: int) -> int:
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the number at a position, and the position after it."""
     value = data[position]
-    if value < _MORE:
+    if value < MORE:
         return value, position + 1
-    value, shift = value & (_MORE - 1), 7
+    value, shift = value & (MORE - 1), 7
     while True:
         position += 1
         byte = data[position]
-        value |= (byte & (_MORE - 1)) << shift
-        if byte < _MORE:
+        value |= (byte & (MORE - 1)) << shift
+        if byte < MORE:
             return value, position + 1
         shift += 7
 

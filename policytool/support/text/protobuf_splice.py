@@ -18,10 +18,12 @@ from policytool.support.steps import spend
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_DELIMITED: Final = 2
-_FIXED: Final = {1: 8, 5: 4}
-_VARINT: Final = 0
-_MORE: Final = 0x80
+DELIMITED: Final = 2
+FIXED: Final = {1: 8, 5: 4}
+"""The sizes in bytes of fields of fixed size, by wire type."""
+
+VARINT: Final = 0
+MORE: Final = 0x80
 _LONGEST_VARINT: Final = 10
 _BITS: Final = 7
 _TAG_BITS: Final = 3
@@ -83,22 +85,22 @@ def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
         number, kind = tag >> _TAG_BITS, tag & ((1 << _TAG_BITS) - 1)
         if not number:
             raise WireError(f"a field without a number at byte {position}")
-        if kind == _VARINT:
+        if kind == VARINT:
             value, position = _read_varint(data, position, stop)
             yield Field(number=number, span=None, value=value)
             continue
         length = position
-        if kind == _DELIMITED:
+        if kind == DELIMITED:
             size, position = _read_varint(data, position, stop)
-        elif kind in _FIXED:
-            size = _FIXED[kind]
+        elif kind in FIXED:
+            size = FIXED[kind]
         else:
             raise WireError(f"a field of the unknown kind {kind} at byte {position}")
         if size > stop - position:
             raise WireError(f"a field at byte {position} is longer than the message around it")
         yield Field(
             number=number,
-            span=Span(length, position, position + size) if kind == _DELIMITED else None,
+            span=Span(length, position, position + size) if kind == DELIMITED else None,
         )
         position += size
     spend(unspent, walk=_WALK)
@@ -163,8 +165,8 @@ def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
 def encode_varint(value: int) -> bytes:
     """Return a number as a varint."""
     encoded = bytearray()
-    while value >= _MORE:
-        encoded.append(value & (_MORE - 1) | _MORE)
+    while value >= MORE:
+        encoded.append(value & (MORE - 1) | MORE)
         value >>= _BITS
     return bytes((*encoded, value))
 
@@ -185,7 +187,7 @@ def _read_varint(data: bytes | memoryview, position: int, stop: int) -> tuple[in
         if position + step >= stop:
             raise WireError(f"the message ends within a number at byte {position}")
         byte = data[position + step]
-        value |= (byte & (_MORE - 1)) << (_BITS * step)
-        if byte < _MORE:
+        value |= (byte & (MORE - 1)) << (_BITS * step)
+        if byte < MORE:
             return value, position + step + 1
     raise WireError(f"a number with more than {_LONGEST_VARINT} bytes at byte {position}")

@@ -79,8 +79,8 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         "writes inputs for its own child, and reads what it wrote, in a directory of this process",
     ),
     "numerics.environments": (
-        frozenset({"(directory / _MARKER).read_text", "os.open"}),
-        "opens markers and lock files in the user's cache directory, which this process wrote",
+        frozenset({"(directory / _MARKER).read_text"}),
+        "opens markers in the user's cache directory, which this process wrote",
     ),
     "formats.hdf5.library": (
         frozenset({"h5py.File"}),

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 
-_KIND: Final = "optimizers"
 _RATE: Final = "learning_rate"
 
 _NEW_SINCE: Final = "tf2.12"
@@ -138,7 +137,7 @@ def optimizer_for_target(
         schedule.
     """
     style = _style(optimizer, target)
-    if not known_arguments.is_known(_KIND, optimizer.class_name):
+    if not known_arguments.is_known(known_arguments.OPTIMIZERS, optimizer.class_name):
         raise UnsupportedOptimizerError(
             f"the optimizer {optimizer.class_name} is custom and cannot be loaded without "
             "custom_objects"
@@ -155,7 +154,9 @@ def optimizer_for_target(
     if isinstance(config.get(_RATE), dict):
         config[_RATE] = _schedule(config[_RATE], target)
     config.pop("loss_scale_factor", None)
-    objection = known_arguments.objection(judge, _KIND, optimizer.class_name, config, module=False)
+    objection = known_arguments.objection(
+        judge, known_arguments.OPTIMIZERS, optimizer.class_name, config, module=False
+    )
     if objection is not None and (objection.missing or objection.broken):
         raise UnsupportedOptimizerError(
             f"{target.name} does not have the optimizer {optimizer.class_name}"
@@ -164,14 +165,16 @@ def optimizer_for_target(
         target.is_keras3
         and target.container == "h5"
         and target.loader
-        in known_arguments.unreliable_loaders(_KIND, optimizer.class_name, module=False)
+        in known_arguments.unreliable_loaders(
+            known_arguments.OPTIMIZERS, optimizer.class_name, module=False
+        )
     ):
         raise UnsupportedOptimizerError(
             f"{target.name} cannot load {optimizer.class_name} from HDF5"
         )
     shared = known_arguments.objection(
         judge,
-        _KIND,
+        known_arguments.OPTIMIZERS,
         _MEASURED,
         {key: config[key] for key in _OF_ALL if key in config},
         module=False,
@@ -347,7 +350,7 @@ def _warn_of_omitted_argument(
         key in _WITHOUT_EFFECT
         or value is None
         or known_arguments.text(value)
-        in known_arguments.written_values(_KIND, optimizer.class_name, key)
+        in known_arguments.written_values(known_arguments.OPTIMIZERS, optimizer.class_name, key)
         or (key in _OF_AVERAGES and not optimizer.config.get("use_ema"))
     ):
         return

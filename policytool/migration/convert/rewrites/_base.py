@@ -17,8 +17,8 @@ from policytool.migration.convert.architecture import (
     Network,
     Role,
     Unit,
+    map_layers,
     map_networks,
-    map_units,
     rewire,
     unused_name,
 )
@@ -115,12 +115,7 @@ def layer_rewrite(
     def declare(change: Callable[[Unit, ConversionContext], Unit]) -> Rewrite:
         @wraps(change)
         def change_layers(root: Unit, context: ConversionContext) -> Unit:
-            return map_units(
-                root,
-                lambda unit: (
-                    change(unit, context) if unit.role is Role.LAYER and not unit.custom else unit
-                ),
-            )
+            return map_layers(root, lambda unit: change(unit, context))
 
         return rewrite(applies=applies, after=after)(change_layers)
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import (
     ObjectKind,
     Recipe,
-    Role,
     SerializedObject,
     Unit,
-    map_units,
+    map_layers,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_rewrite, rewrite
 from policytool.migration.convert.target import display_value
@@ -415,15 +414,13 @@ def keras1(root: Unit, context: ConversionContext) -> Unit:
     reverses = theano(context)
 
     def change(unit: Unit) -> Unit:
-        if unit.custom or unit.role is not Role.LAYER:
-            return unit
         return (
             _refuse(unit, context)
             if unit.class_name in GONE
             else _layer(unit, context, reverses=reverses)
         )
 
-    return map_units(root, change)
+    return map_layers(root, change)
 
 
 def _has_separate_weights(context: ConversionContext) -> bool:

@@ -17,6 +17,7 @@ from policytool.migration.convert.architecture import (
     Unit,
     argument_names,
     is_attention,
+    map_layers,
     map_units,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
@@ -94,8 +95,6 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
 
     def change(unit: Unit) -> Unit:
         """Convert one layer of standalone Keras 2 or TF 1."""
-        if unit.custom or unit.role is not Role.LAYER:
-            return unit
         if unit.class_name in _GONE:
             context.log.refuse(
                 "class",
@@ -110,7 +109,7 @@ def keras2(root: Unit, context: ConversionContext) -> Unit:
         converted = _with_dtype(converted, context) if omits_dtype else converted
         return _reverse_kernel(converted, context) if reverses else converted
 
-    return map_units(root, change)
+    return map_layers(root, change)
 
 
 def _initializer(value: Value) -> Value:

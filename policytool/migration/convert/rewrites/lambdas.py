@@ -25,7 +25,6 @@ _KEYS: Final = ("arguments", "function", "mask", "module", "output_shape")
 REPLACED: Final = "lambda"
 """The code of the change of a Lambda to a Rescaling."""
 
-_FLOAT32: Final = "float32"
 _RESCALING: Final = "Rescaling"
 
 
@@ -72,7 +71,7 @@ def _rescaling(unit: Unit, network: Network, place: int, context: ConversionCont
         unit.custom
         or expression is None
         or not expression.scale
-        or compute_dtype(unit) != _FLOAT32
+        or compute_dtype(unit) != "float32"
         or unit.config.get("mask") is not None
         or not (expression.is_cast or _has_float32_inputs(unit, network, place))
     ):
@@ -101,4 +100,4 @@ def _has_float32_inputs(unit: Unit, network: Network, place: int) -> bool:
     )
     dtypes = network_dtypes(network)
     found = {dtypes.of(tensor) for tensor in inputs}
-    return found == {_FLOAT32} or (network.is_chain and place == 0)
+    return found == {"float32"} or (network.is_chain and place == 0)

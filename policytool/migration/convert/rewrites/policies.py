@@ -5,7 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, SerializedObject, Unit, map_units
+from policytool.migration.convert.architecture import (
+    Role,
+    SerializedObject,
+    Unit,
+    map_layers,
+    map_units,
+)
 from policytool.migration.convert.rewrites._base import (
     ConversionContext,
     Split,
@@ -86,14 +92,7 @@ def wrappers(root: Unit, context: ConversionContext) -> Unit:
     3.15: the inputs are no longer rounded to the dtype of the wrapper. A nested model in a wrapper
     calls its layers itself.
     """
-    root = map_units(
-        root,
-        lambda unit: (
-            _with_policy_of_layers(unit, context)
-            if unit.role is Role.LAYER and not unit.custom
-            else unit
-        ),
-    )
+    root = map_layers(root, lambda unit: _with_policy_of_layers(unit, context))
     for output in range(_DIRECTIONS):
         root = splice(root, partial(_cast_direction, output))
     return root

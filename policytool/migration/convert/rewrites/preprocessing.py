@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Role, Unit, map_units, walk
+from policytool.migration.convert.architecture import Role, Unit, map_layers, walk
 from policytool.migration.convert.rewrites._base import (
     ConversionContext,
     Split,
@@ -379,8 +379,6 @@ def preprocessing(root: Unit, context: ConversionContext) -> Unit:
     integers = frozenset(_fed_with_integers(root))
 
     def change(unit: Unit) -> Unit:
-        if unit.custom or unit.role is not Role.LAYER:
-            return unit
         if layer_facts(unit.class_name).makes_ids:
             return _encoder(unit, context, vocabularies)
         if unit.class_name == "Normalization":
@@ -405,7 +403,7 @@ def preprocessing(root: Unit, context: ConversionContext) -> Unit:
             return unit.with_config(data_format="channels_last")
         return unit
 
-    changed = map_units(root, change)
+    changed = map_layers(root, change)
     return splice(changed, _with_floats) if context.crosses and context.to_keras3 else changed
 
 
