@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from policytool.support.text import protobuf_messages
+from tests.helpers import bundles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,7 +159,8 @@ def keras_object(
 def saved_model(directory: Path, objects: Sequence[Object], *, separate: bool = False) -> Path:
     """
     Write a SavedModel whose Keras metadata is in ``saved_model.pb``, or ``separate`` in
-    ``keras_metadata.pb``.
+    ``keras_metadata.pb``. It has a checkpoint, which TensorFlow reads,
+    if it has no variables.
     """
     saved = protobuf_messages.parse("SavedModel", b"")
     graph = saved.meta_graphs.add()
@@ -191,6 +193,9 @@ def saved_model(directory: Path, objects: Sequence[Object], *, separate: bool = 
     (directory / "saved_model.pb").write_bytes(saved.SerializeToString())
     if separate:
         (directory / "keras_metadata.pb").write_bytes(metadata.SerializeToString())
+    if not any(item.variable for item in objects):
+        (directory / "variables").mkdir(exist_ok=True)
+        bundles.write(directory / "variables" / "variables", {})
     return directory
 
 
