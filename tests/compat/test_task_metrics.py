@@ -14,7 +14,7 @@ from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options, Outputs
 from policytool.numerics.verdicts.task_metric import metric_options
-from policytool.support.errors import UsageError, WorkerError
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from tests.compat.asking import run_module
 from tests.compat.labelled_models import METRICS, ROWS, SUFFIXES
 from tests.helpers.paths import FIXTURES
@@ -205,8 +205,8 @@ def test_every_output_with_labels_has_a_metric(
             ("labels-file", "have 201 rows, but the model returned 200 rows"),
         ),
         (("words.npy", "accuracy"), ("metric", "needs numbers")),
-        (("inputs.npz", "accuracy"), ("labels-file", "the labels contain features, but")),
-        (("truth.json", "accuracy"), ("labels-file", "cannot be read as .npz or .npy")),
+        (("inputs.npz", "accuracy"), ("metric", "needs labels of the shape")),
+        (("truth.json", "accuracy"), ("labels-file", "neither an .npz nor an .npy file")),
         (
             ("{}-classes.npy", "os:getpid"),
             ("metric", "--metric os:getpid failed for the reference"),
@@ -221,7 +221,7 @@ def test_unsuitable_labels_and_metrics_give_a_one_line_error(
     np.save(labelled / "short.npy", np.zeros(3, "int64"))
     np.save(labelled / "long.npy", np.zeros(ROWS + 1, "int64"))
     np.save(labelled / "words.npy", np.array(["a"] * ROWS))
-    with pytest.raises(WorkerError) as caught:
+    with pytest.raises((ModelFileError, WorkerError)) as caught:
         checked("classes", library, given[0].format(library), given[1])
     assert caught.value.code == said[0]
     assert said[1] in str(caught.value)
