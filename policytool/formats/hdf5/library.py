@@ -13,7 +13,7 @@ import itertools
 import math
 import os
 import re
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -368,11 +368,10 @@ def read(
     mtype: h5t.TypeID | None,
 ) -> None:
     """
-    Read values. For chunks, memory is limited to their needs, because the size of a chunk after its
-    filters is known only after they run.
+    Read values, with memory limited to the needs of the chunks, because the size of a chunk after
+    its filters is known only after they run, and a single opaque value may be large.
     """
-    size = _chunk_bytes(dataset)
-    with crash_guard.limited_memory(_SPARE + _CHUNK_COPIES * size) if size else nullcontext():
+    with crash_guard.limited_memory(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
         dataset.read(memory, file, array, mtype=mtype)
 
 
