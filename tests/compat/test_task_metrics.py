@@ -223,8 +223,10 @@ def test_unsuitable_labels_and_metrics_give_a_one_line_error(
     np.save(labelled / "words.npy", np.array(["a"] * ROWS))
     with pytest.raises((ModelFileError, WorkerError)) as caught:
         checked("classes", library, given[0].format(library), given[1])
-    assert caught.value.code == said[0]
-    assert said[1] in str(caught.value)
+    error = caught.value
+    assert isinstance(error, ModelFileError | WorkerError)
+    assert error.code == said[0]
+    assert said[1] in str(error)
 
 
 def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
