@@ -425,24 +425,17 @@ def _unwritten_keys(group: ObjectGroup, keys: tuple[str, ...]) -> Iterator[Doubt
         f"{group.class_name} has the key{'s' if len(keys) > 1 else ''} "
         f"{', '.join(keys[:_SHOWN])}{further}, which no known release writes"
     )
-    yield Doubt(
+    yield _class(group, reason, keys)
+
+
+def _class(group: ObjectGroup, reason: str, keys: tuple[str, ...] = ()) -> Doubt:
+    """Return a doubt about a class, or about keys of its config."""
+    return Doubt(
         cause=Cause(
-            kind=Obstacle.KEY,
+            kind=Obstacle.KEY if keys else Obstacle.CLASS,
             reason=reason,
             layers=tuple(group.layers),
             class_name=group.class_name,
             keys=keys,
-        )
-    )
-
-
-def _class(group: ObjectGroup, reason: str) -> Doubt:
-    """Return a doubt about a class."""
-    return Doubt(
-        cause=Cause(
-            kind=Obstacle.CLASS,
-            reason=reason,
-            layers=tuple(group.layers),
-            class_name=group.class_name,
         )
     )
