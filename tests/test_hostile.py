@@ -314,7 +314,7 @@ _BY_CODE: Final[dict[str, dict[str, tuple[Callable[[Path], Path], str]]]] = {
             _config({"class_name": "Sequential"}),
             "model_config contains no serialized model",
         ),
-        "config is no model": (
+        "config is not a model": (
             _members(config_json=b"[]"),
             "config.json contains no serialized model",
         ),
