@@ -110,7 +110,7 @@ golden: $(VENV)/.dev  ## Regenerate the golden files and the output in the tutor
 	POLICYTOOL_GOLDEN=1 $(if $(wildcard $(COMPAT)/bin/python),POLICYTOOL_COMPAT=$(COMPAT)/bin/python) $(BIN)/python -m pytest tests/reports tests/rules/test_findings.py tests/test_public_api.py tests/test_tutorials.py -p no:randomly
 	git diff --stat tests/golden docs/tutorials
 
-test-compat: $(VENV)/.dev tests/tfjs/node_modules  ## Compare verdicts and conversions with the newest tf_keras, Keras and TensorFlow.js, for a sample of the modules and models of each commit
+test-compat: $(VENV)/.dev tests/tfjs/node_modules  ## Compare verdicts and conversions with the newest tf_keras, Keras and TensorFlow.js, for a sample of the modules and models that the files draw
 	$(PYTHON) -m tests.compat.environment $(COMPAT)
 	$(PYTHON) -m tests.compat.environment $(JAX) jax
 	$(PYTHON) -m tests.compat.environment $(HUB) hub

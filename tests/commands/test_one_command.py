@@ -69,15 +69,15 @@ def test_a_model_that_the_newest_keras_fails_to_load_has_one_command() -> None:
 def test_each_command_writes_a_model(tmp_path: Path) -> None:
     written = 0
     for number, entry in enumerate(sample("commands that write", 60)):
-        source = tmp_path / str(number) / entry.local_path.name
-        source.parent.mkdir()
-        copy = shutil.copytree if entry.local_path.is_dir() else shutil.copyfile
-        copy(entry.local_path, source)
+        # With the files beside it: shards, weights of an architecture.
+        beside = shutil.copytree(entry.local_path.parent, tmp_path / str(number))
+        source = beside / entry.local_path.name
         for command in commands(source, *TARGETS):
             if command.arguments is not None:
                 ended = run("migrate", source, *command.arguments, "--existing", "replace")
                 assert ended.code == 0, (entry.display_path, command, ended.err)
                 written += 1
+        shutil.rmtree(beside)
     assert written
 
 

@@ -1,9 +1,10 @@
 """
-Which of many expensive cases a run tries: others at each commit, and all of them with
+Which of many expensive cases a run tries: others for each tree of files, and all of them with
 ``POLICYTOOL_SAMPLE=all``, as ``make test-all`` sets it.
 
-Each commit draws its own cases, so that a fault that a sample misses is met some commits later.
-Runs of one commit draw the same. ``POLICYTOOL_SAMPLE=COMMIT`` repeats the draw of a commit.
+Each committed tree draws its own cases, so that a fault that a sample misses is met some commits
+later. Runs of the same files draw the same, also after a rebase or a squash that leaves them as
+they are. ``POLICYTOOL_SAMPLE=TREE`` repeats the draw of a tree.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ Case = TypeVar("Case")
 _VARIABLE: Final = "POLICYTOOL_SAMPLE"
 
 
-def _commit() -> str:
-    """Return the commit of the tree, or the version if it is no checkout."""
+def _tree() -> str:
+    """Return the tree of the commit that is checked out, or the version if there is none."""
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         return VERSION
     done = subprocess.run(
-        [git, "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        [git, "rev-parse", "HEAD^{tree}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return done.stdout.strip() if done.returncode == 0 else VERSION
 
 
-SEED: Final = os.environ.get(_VARIABLE) or _commit()
+SEED: Final = os.environ.get(_VARIABLE) or _tree()
 """Read before the tests: their own environment has no variable of policytool's."""
 
 RUN_SEED: Final = random.Random(SEED).randrange(2**31)  # noqa: S311  # no secrets
-"""For the order of tests and the examples of properties: those of one commit are the same."""
+"""For the order of tests and the examples of properties: those of one tree are the same."""
 
 EVERY_CASE: Final = SEED == "all"
 """Whether all cases are tried."""
