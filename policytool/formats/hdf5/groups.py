@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import h5py
@@ -206,6 +207,7 @@ def _variable(
     return total
 
 
+@cache
 def _without_times() -> h5p.PropDCID:
     """Return the creation properties of a dataset, without the time at which it is written."""
     properties = h5p.create(h5p.DATASET_CREATE)

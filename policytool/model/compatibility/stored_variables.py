@@ -181,7 +181,7 @@ class StoredVariables:
     """The cause of each group of releases that create the same variables."""
 
     own: dict[tuple[int | None, ...], LayerVariables | None] = field(default_factory=dict)
-    """The variables of layers, by site and by the group of releases with equal variables."""
+    """The variables of layers, by site and by what decides about them in a release."""
 
     def cause(self, loader: str) -> Cause | None:
         """Return the cause why a release fails to restore variables; None if no cause is known."""
@@ -276,6 +276,21 @@ class StoredVariables:
         return LayerShapes(document=self.document, placed=self.placed)
 
     @cached_property
+    def groups(self) -> dict[str, list[Tensor]]:
+        """The variables that releases read from HDF5, by the name of the layer group."""
+        document = self.document
+        groups: dict[str, list[Tensor]] = defaultdict(list)
+        names = {self.placed.sites[index].name for index in self.placed.children[0]}
+        longest = 1 + max((name.count("/") for name in names), default=0)
+        for tensor in document.tensors or ():
+            if tensor.path not in document.unlisted and tensor.path[0] != _TOP_LEVEL:
+                starts = ("/".join(tensor.path[:end]) for end in range(longest, 0, -1))
+                groups[next((name for name in starts if name in names), tensor.path[0])].append(
+                    tensor
+                )
+        return groups
+
+    @cached_property
     def shared(self) -> tuple[SharedLayer, ...]:
         """The layers that several models share."""
         if not self.traits.nested_models:
@@ -366,14 +381,15 @@ class StoredVariables:
 
     def quantization(self, index: int) -> Quantization | None:
         """Return the quantization of a layer; one with an empty mode if it is unknown."""
-        if not self._has_quantized_policies:
+        if not self.has_quantized_policies:
             return None
         resolver = Resolver(origins=tuple(self.origins), floatx=None)
         layer = resolver.layer(self.placed.sites[index], self.placed, index)
         return Quantization(mode="", source="") if resolver.observations else layer.quantization
 
     @cached_property
-    def _has_quantized_policies(self) -> bool:
+    def has_quantized_policies(self) -> bool:
+        """Whether a layer may be quantized."""
         return any(
             name not in {"name", "mixed-name", "Policy", "PolicyV1", "DTypePolicy"}
             for name in self.traits.policy_classes
@@ -553,10 +569,17 @@ class _Comparison:
         """
         Return the variables of a layer and of the layers that it creates; None if unknown.
         """
-        number = record_number(self._sites[index].class_name, self.loader)
-        key = index, *_changes(self.loader), number
+        is_created = self.stored.is_comparable(index, self.loader)
+        key = (
+            index,
+            record_number(self._sites[index].class_name, self.loader),
+            is_created,
+            self._is_unbuilt_activation(index),
+            self._drops_axis(index),
+            self.stored.has_quantized_policies and is_since(self.loader, _PACKS_COLUMNS),
+        )
         if key not in self.stored.own:
-            self.stored.own[key] = self._variables_to_create(index)
+            self.stored.own[key] = self._variables_to_create(index, is_created=is_created)
         return self.stored.own[key]
 
     def _is_unbuilt_activation(self, index: int) -> bool:
@@ -567,17 +590,13 @@ class _Comparison:
             and not self.stored.shapes.is_built(index)
         )
 
-    def _variables_to_create(self, index: int) -> LayerVariables | None:
+    def _variables_to_create(self, index: int, *, is_created: bool) -> LayerVariables | None:
         """Return the variables that a release creates for a layer; None if they are unknown."""
         site = self._sites[index]
         category = layer_facts(site.class_name).category
         if category in _STATELESS or self._is_unbuilt_activation(index):
             return LayerVariables(expected=())
-        if (
-            category in _UNKNOWN
-            or site.config is None
-            or not self.stored.is_comparable(index, self.loader)
-        ):
+        if category in _UNKNOWN or site.config is None or not is_created:
             return None
         created = slots(site.class_name, self.loader, site.config)
         if created is None and layer_facts(site.class_name).wraps == "cells":
@@ -589,7 +608,8 @@ class _Comparison:
             created = tuple(replace(slot, index=number) for number, slot in enumerate(others))
         if not created:
             return LayerVariables(expected=())
-        expected = tuple(self._expected_variable(index, slot) for slot in created)
+        build = LayerBuild(config=self._config(index), inputs=self.stored.shapes.inputs(index))
+        expected = tuple(self._expected_variable(index, slot, build) for slot in created)
         return LayerVariables(
             expected=expected,
             more=self._more(index, created),
@@ -604,14 +624,16 @@ class _Comparison:
         wraps_kernel = layer_facts(self._sites[index].class_name).wraps == "kernel"
         return wraps_kernel and any(map(self._is_lora, self.stored.placed.children[index]))
 
-    def _expected_variable(self, index: int, slot: VariableSlot) -> ExpectedVariable:
+    def _expected_variable(
+        self, index: int, slot: VariableSlot, build: LayerBuild
+    ) -> ExpectedVariable:
         """Return the variable for a slot of a layer, with its shape if it is known."""
         site = self._sites[index]
         shape: Shape | None = None
-        if self._mode_of(index, slot) in (None, *SCALES):
-            build = LayerBuild(config=self._config(index), inputs=self.stored.shapes.inputs(index))
+        mode = self._mode_of(index, slot)
+        if mode in (None, *SCALES):
             shape = variable_shape(site.class_name, slot, build)
-        elif (self._mode_of(index, slot) or "").startswith("int4") and slot.name in _PACKED:
+        elif (mode or "").startswith("int4") and slot.name in _PACKED:
             shape = self._packed_shape(index, slot)
         return ExpectedVariable(
             name="/".join((*slot.scopes[-1:], slot.name)) if slot.within else slot.name,
@@ -625,14 +647,20 @@ class _Comparison:
 
     def _config(self, index: int) -> Mapping[str, Json]:
         """Return the arguments of a layer, without an axis that the release drops."""
-        site = self._sites[index]
-        config = site.config or {}
-        is_read_alone = site.parent is not None and self._sites[site.parent].is_model
-        if self.stored.document.format != "h5" or not is_read_alone:
-            return config
-        if not is_dropped_axis(config.get("axis"), self.loader):
+        config = self._sites[index].config or {}
+        if not self._drops_axis(index):
             return config
         return {key: value for key, value in config.items() if key != "axis"}
+
+    def _drops_axis(self, index: int) -> bool:
+        """Return whether the release drops the axis of a layer."""
+        site = self._sites[index]
+        return (
+            self.stored.document.format == "h5"
+            and site.parent is not None
+            and self._sites[site.parent].is_model
+            and is_dropped_axis((site.config or {}).get("axis"), self.loader)
+        )
 
     def _packed_shape(self, index: int, slot: VariableSlot) -> Shape | None:
         """
@@ -713,7 +741,7 @@ class _Comparison:
         }
 
     def _hdf5_mismatches(self) -> Iterator[_Mismatch]:
-        groups = self._groups()
+        groups = self.stored.groups
         keras2 = family_of(self.loader) == KERAS2
         top = self._top
         names = {self._sites[index].name for index in top}
@@ -760,20 +788,6 @@ class _Comparison:
         if len(known) != len(whole) or len(filled) != len(listed):
             return by_name
         return list(zip(filled, listed, strict=True))
-
-    def _groups(self) -> dict[str, list[Tensor]]:
-        """Return the variables that releases read, by the name of the layer group."""
-        document = self.stored.document
-        groups: dict[str, list[Tensor]] = defaultdict(list)
-        names = {self._sites[index].name for index in self.stored.placed.children[0]}
-        longest = 1 + max((name.count("/") for name in names), default=0)
-        for tensor in document.tensors or ():
-            if tensor.path not in document.unlisted and tensor.path[0] != _TOP_LEVEL:
-                starts = ("/".join(tensor.path[:end]) for end in range(longest, 0, -1))
-                groups[next((name for name in starts if name in names), tensor.path[0])].append(
-                    tensor
-                )
-        return groups
 
     def _whole(self, index: int, *, trainable: bool) -> LayerVariables | None:
         """Return the variables of a layer and of all layers in it; None if unknown."""
