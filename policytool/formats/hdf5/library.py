@@ -61,6 +61,11 @@ The exceptions of h5py for damage, which depend on its location; SystemError if 
 fails in a callback.
 """
 
+RECORDING: Final = "recording"
+"""The dataset with the JSON text of a recorded run."""
+
+RECORDING_MARK: Final = "policytool-recording"
+
 _LARGE: Final = 4 * 2**20
 """The number of bytes of values that may be declared without being stored, as fill values."""
 
@@ -222,6 +227,12 @@ def _subject(member: str) -> str:
     begin with a verb after the path.
     """
     return f"{member} " if member else ""
+
+
+def is_recording(probe: Probe, file: h5py.File) -> bool:
+    """Return whether an open file is a recorded run (``check --record``), of any version."""
+    is_there = file.id.links.exists(RECORDING.encode())  # does not follow a link
+    return is_there and attribute_text(probe, file, "format") == RECORDING_MARK
 
 
 def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:

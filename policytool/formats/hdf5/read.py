@@ -8,6 +8,7 @@ a Keras file.
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -58,6 +59,12 @@ def read(probe: Probe) -> Document:
         group = _hdf5.group(file, WEIGHTS) if config is not None else file.id
         prefix = (WEIGHTS,) if config is not None else ()
         lists = _weight_lists(group, contents, prefix) if group is not None else None
+        if _hdf5.is_recording(probe, file):
+            raise probe.failure(
+                "h5-not-keras",
+                "is a recorded run, not a model; compare a model with it: policytool check MODEL "
+                f"--against {shlex.quote(probe.shown)}",
+            )
     if config is None:
         return _weights_document(probe, contents, lists, writer)
     observations: list[Observation] = []

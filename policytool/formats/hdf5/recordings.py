@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MARK: Final = "policytool-recording"
 VERSION: Final = 1
 """The version of the schema in ``docs/reference/json-keys.md``."""
-
-TEXT: Final = "recording"
-"""The dataset with the JSON text."""
 
 _KINDS: Final = "biufS"
 """NumPy's kinds of numbers, booleans and bytes."""
@@ -50,9 +46,9 @@ def write(path: Path, text: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         atomic.remove_stale(path.absolute().parent)
         with atomic.Draft.beside(path.absolute()) as draft:
             with storage.drafting(draft.path, "w") as opened:
-                opened.file.attrs["format"] = MARK
+                opened.file.attrs["format"] = library.RECORDING_MARK
                 opened.file.attrs["version"] = VERSION
-                opened.file[TEXT] = np.frombuffer(text.encode(), "uint8")
+                opened.file[library.RECORDING] = np.frombuffer(text.encode(), "uint8")
                 for name, array in arrays.items():
                     opened.file[name] = (
                         np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
@@ -78,9 +74,9 @@ class Recording:
 
         :raises ModelFileError: if the file lacks it, or if it is too large.
         """
-        dataset = self._dataset(TEXT)
+        dataset = self._dataset(library.RECORDING)
         self._probe.check_limit(limits.JSON_BYTES, _size(dataset), "h5-limit", "has a text of")
-        return bytes(self._values(dataset, TEXT)).decode("utf-8", "replace")
+        return bytes(self._values(dataset, library.RECORDING)).decode("utf-8", "replace")
 
     def array(self, name: str) -> NDArray[Any]:
         """
@@ -150,7 +146,7 @@ def reading(path: Path) -> Iterator[tuple[Probe, Recording]]:
         if not hdf5.recognise(probe):
             raise _not_a_recording(probe)
         with library.open_checked(probe, path) as file:
-            if library.attribute_text(probe, file, "format") != MARK:
+            if not library.is_recording(probe, file):
                 raise _not_a_recording(probe)
             version = file.attrs.get_id("version")
             number = file.attrs["version"] if version.shape == () else None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from policytool.formats import format_detection
 from policytool.numerics import recordings
 from policytool.numerics.recordings import (
     RecordedCall,
@@ -92,6 +93,23 @@ def test_a_recording_is_read_as_it_was_written(file: Path) -> None:
     assert actual.arrays.keys() == arrays.keys()
     assert actual.arrays["inputs/0"].tolist() == [["é".encode()], [b"b"]]
     assert np.array_equal(actual.arrays["outputs/0"], arrays["outputs/0"])
+
+
+def test_commands_that_read_models_name_the_command_for_recordings(file: Path) -> None:
+    """A path with a space can be pasted."""
+    moved = file.rename(file.with_name("last run.h5"))
+    with pytest.raises(ModelFileError, match=r"recorded run.*check MODEL --against '.*last run"):
+        format_detection.document(moved, str(moved))
+
+
+def test_a_link_is_no_recording(file: Path) -> None:
+    """A link to another file is not followed to find out."""
+    with h5py.File(file, "r+") as stored:
+        _replace(stored, "recording", h5py.ExternalLink("other.h5", "/recording"))
+        stored.attrs["format"] = 1
+    with pytest.raises(ModelFileError) as caught:
+        format_detection.document(file, str(file))
+    assert "recorded" not in caught.value.message
 
 
 def _text(change: Callable[[dict[str, Any]], object]) -> Callable[[h5py.File], None]:
