@@ -1,4 +1,4 @@
-"""Samples of expensive cases are the same in all processes of a tree, and meet all in time."""
+"""Samples of expensive cases are the same in all processes of a run, and meet all in time."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """
-Which of many expensive cases a run tries: others for each tree of files, and all of them with
-``POLICYTOOL_SAMPLE=all``, as ``make test-all`` sets it.
+Which of many expensive cases a run tries: others after each committed change of the package or the
+tests, and all of them with ``POLICYTOOL_SAMPLE=all``, as ``make test-all`` sets it.
 
-Each committed tree draws its own cases, so that a fault that a sample misses is met some commits
-later. Runs of the same files draw the same, also after a rebase or a squash that leaves them as
-they are. ``POLICYTOOL_SAMPLE=TREE`` repeats the draw of a tree.
+A fault that a sample misses is met some commits later. Runs of the same files draw the same, also
+after a rebase or a squash. ``POLICYTOOL_SAMPLE=SAMPLE`` repeats the draw that the head of a run
+names.
 """
 
 from __future__ import annotations
@@ -24,24 +24,31 @@ if TYPE_CHECKING:
 Case = TypeVar("Case")
 
 _VARIABLE: Final = "POLICYTOOL_SAMPLE"
+_HASH: Final = 12
+"""The number of digits of a hash that is used."""
 
 
-def _tree() -> str:
-    """Return the tree of the commit that is checked out, or the version if there is none."""
+def _trees() -> str:
+    """Return the trees of the package and the tests in the commit, or the version without one."""
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         return VERSION
     done = subprocess.run(
-        [git, "rev-parse", "HEAD^{tree}"], cwd=ROOT, capture_output=True, text=True, check=False
+        [git, "rev-parse", "HEAD:policytool", "HEAD:tests"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return done.stdout.strip() if done.returncode == 0 else VERSION
+    trees = [tree[:_HASH] for tree in done.stdout.split()]
+    return "-".join(trees) if done.returncode == 0 else VERSION
 
 
-SEED: Final = os.environ.get(_VARIABLE) or _tree()
+SEED: Final = os.environ.get(_VARIABLE) or _trees()
 """Read before the tests: their own environment has no variable of policytool's."""
 
 RUN_SEED: Final = random.Random(SEED).randrange(2**31)  # noqa: S311  # no secrets
-"""For the order of tests and the examples of properties: those of one tree are the same."""
+"""For the order of tests and the examples of properties: those of the same files are the same."""
 
 EVERY_CASE: Final = SEED == "all"
 """Whether all cases are tried."""
