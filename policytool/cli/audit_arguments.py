@@ -78,7 +78,8 @@ def _suppression(entry: object, subject: str, folder: Path) -> Suppression:
         raise UsageError(f"{subject} has no reason; explain why the findings are suppressed")
     if "rules" not in entry:
         raise UsageError(
-            f"{subject} has no rules; list rule IDs such as PT101, prefixes such as PT1, or names"
+            f"{subject} has no rules; list rule IDs such as PT101, prefixes such as PT1, names, or "
+            "ALL"
         )
     if not isinstance(path, str | None) or path == "":
         raise UsageError(f"{subject} has an invalid path: {path!r}; expected a glob")

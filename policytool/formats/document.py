@@ -233,6 +233,14 @@ class Signature(Struct, frozen=True, kw_only=True):
     The ops that are in a list of automatic mixed precision; empty if the graph was not read.
     """
 
+    @property
+    def runs_as_layer(self) -> bool:
+        """
+        Whether ``keras.layers.TFSMLayer`` of Keras 3 can call it: the layer passes its only
+        argument by position (``TFSMLayer.call`` in keras/src/export/tfsm_layer.py, 3.15).
+        """
+        return len(self.inputs) == 1
+
 
 class Writer(Struct, frozen=True, kw_only=True):
     """The versions of the libraries that wrote the file; None if the file does not record them."""

@@ -253,7 +253,8 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
     """Return advice on a failure that migrate cannot fix by a conversion."""
     rebuild = _rebuild_advice(case)
     if case.loaded is None:
-        if case.document.format == "savedmodel" and family_of(loader) == KERAS3:
+        runs_as_layer = any(signature.runs_as_layer for signature in case.model.signatures)
+        if runs_as_layer and family_of(loader) == KERAS3:
             return _SIGNATURE_LAYER
         return _WITHOUT_CONFIG.get(case.document.format, rebuild)
     if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from policytool.formats.document import Signature
 from policytool.releases import exports
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import FIXTURES
@@ -42,6 +43,54 @@ for exporter, modules in {MODULES}.items():
                 answers[" ".join((exporter, name, policy))] = answer
 print(json.dumps(answers))
 """
+
+
+CALLS: Final = """
+import sys
+import keras
+import numpy as np
+import tensorflow as tf
+names, folder = sys.argv[1].split(","), sys.argv[2]
+values = {name: np.ones((2, 3), "float32") for name in names}
+specs = [tf.TensorSpec((None, 3), name=name) for name in names]
+module = tf.Module()
+module.add = tf.function(lambda *given: {"y": tf.add_n(given)}, input_signature=specs)
+tf.saved_model.save(module, folder, signatures={"serving_default": module.add})
+layer = keras.layers.TFSMLayer(folder, call_endpoint="serving_default")
+first, *others = names
+calls = [
+    lambda: layer(*values.values()),
+    lambda: layer(list(values.values())),
+    lambda: layer(values),
+    lambda: layer(values[first], **{name: values[name] for name in others}),
+]
+works = 0
+for call in calls:
+    try:
+        call()
+        works += 1
+    except TypeError:
+        pass
+print(works)
+"""
+"""Calls a signature with some inputs in all ways, and prints how many work."""
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("names", [("x",), ("x", "scale")])
+def test_a_signature_runs_as_a_layer_if_it_has_one_input(
+    names: tuple[str, ...], compat_python: Path, tmp_path: Path
+) -> None:
+    """TFSMLayer passes one argument by position, and signatures take several only by name."""
+    signature = Signature(
+        name="serving_default", inputs=dict.fromkeys(names, "float32"), outputs={}
+    )
+    done = run_captured(
+        [compat_python, "-c", CALLS, ",".join(names), tmp_path],
+        env={**os.environ, **ENVIRONMENT},
+        timeout=None,
+    )
+    assert (int(done.stdout.splitlines()[-1]) > 0) is signature.runs_as_layer
 
 
 @pytest.fixture(scope="module")

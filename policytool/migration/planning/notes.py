@@ -20,6 +20,7 @@ from policytool.migration.plan import CUSTOM_CODE, WRAPPER_POLICY, Note, NoteSev
 from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_under_other_keys
 from policytool.model import custom_classes, presets
+from policytool.model.hazards import LAMBDA
 from policytool.model.rounded_weights import CASTABLE
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, dtypes, policy
@@ -250,10 +251,14 @@ def layers_with_other_policies(loaded: LoadedModel) -> Iterator[tuple[int, int]]
 
 def custom_code_words(names: Collection[str], release: str) -> str:
     """Return the note about custom classes of a model that another library will load."""
-    return (
-        f"{join_first(sorted(names), 4)}: when you load the model, pass versions of these "
-        f"classes for {release} as custom_objects; predictions depend on their code"
-    )
+    classes = sorted({*names} - {LAMBDA})
+    clauses = ["predictions depend on their code"]
+    if LAMBDA in names:
+        clauses.insert(0, "Lambda: needs safe_mode=False, and may still fail")
+    if classes:
+        passed = f"when you load the model, pass versions of these classes for {release}"
+        clauses.insert(0, f"{join_first(classes, 4)}: {passed} as custom_objects")
+    return "; ".join(clauses)
 
 
 def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:

@@ -197,7 +197,8 @@ def _find_call(name: str, *, harmful: bool) -> Iterator[HazardParts]:
 LAMBDA: Final = "Lambda"
 LAMBDA_ADVICE: Final = (
     "replace it with layers in the source and save the model again; without the source, build the "
-    "other layers in code, and add the stored weights with migrate --weights"
+    "other layers in code, save the architecture, and add the weights with migrate "
+    "architecture.json --weights FILE"
 )
 _CHECKPOINT: Final = "ckpt_to_load_from"
 """The argument of a feature column that names a checkpoint."""

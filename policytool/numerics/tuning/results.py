@@ -269,10 +269,6 @@ class Promise(Struct, frozen=True, kw_only=True):
     """The number of rows, with those of the search, that would show that the model is safe."""
 
 
-_PARTS: Final = 2
-"""The search uses one half of the rows, and the promise is about the other half."""
-
-
 def promise(run: CheckRun) -> Promise | None:
     """Return the promise of a run on other rows; None if it has no output to judge."""
     deciding = max(
@@ -300,8 +296,13 @@ def promise(run: CheckRun) -> Promise | None:
         metric=metric.name if is_by_labels and metric is not None else None,
         spoiled=deciding.spoiled,
         why=deciding.why,
-        needed=_PARTS * needed if needed is not None else None,
+        needed=_rows_of_both(needed, run.inputs.batch_size) if needed is not None else None,
     )
+
+
+def _rows_of_both(needed: int, batch_size: int) -> int:
+    """Return the number of rows of which every second batch, from the second on, has ``needed``."""
+    return needed + -(-needed // batch_size) * batch_size
 
 
 class Ending(StrEnum):

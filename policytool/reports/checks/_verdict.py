@@ -198,9 +198,9 @@ def _kind_words(result: KindAnswer, answer: Answer) -> str:
     counted = _COUNTED.get(result.kind)
     if counted is not None and result.needed is not None and not change.value:
         return (
-            f"{many(result.samples, 'row')} {'show' if result.samples != 1 else 'shows'} that at "
-            f"most {_share(change.upper)} of {counted[1]}; use {rounded_rows(result.needed)} or "
-            "more"
+            f"no {counted[0]} in {many(result.samples, 'row')}, which "
+            f"{'show' if result.samples != 1 else 'shows'} that at most {_share(change.upper)} of "
+            f"{counted[1]}; use {rounded_rows(result.needed)} or more"
         )
     if math.isinf(change.upper):
         return (

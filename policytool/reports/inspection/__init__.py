@@ -340,7 +340,7 @@ def _serving(model: Model) -> str:
     others = f" and {further_count} more" if further_count else ""
     programs = (
         "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
-        if first.inputs  # which a layer needs
+        if first.runs_as_layer
         else "TF Serving and tf.saved_model.load"
     )
     return (

@@ -60,7 +60,9 @@ def fitted_arrays(
             source.name,
             listed(sorted(arrays)),
             listed(names),
-            "; leave out the others, such as labels" if set(names) < set(arrays) else "",
+            "; leave out the others, such as labels"
+            if set(names) < set(arrays)
+            else "; save arrays with only these names",
         )
     empty = [name for name in names if not arrays[name].size]
     if empty:
