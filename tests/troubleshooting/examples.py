@@ -39,9 +39,7 @@ def exported(fixture: str, shown: str = "") -> Example:
 
 
 EXAMPLES: Final = {
-    "quantization-mode": h5("tf2.4/global_mixed_float16.h5"),
-    "convert-input": h5("tf2.1/global_mixed_float16.h5"),
-    "policy-class": h5("tf2.4/exp_mf16_fixed128.h5"),
+    "policy-format": h5("tf2.4/global_mixed_float16.h5"),
     "dtype-policy-v1": h5("tf2.4/exp_mf16_fixed128.h5"),
     "unhashable-policy": h5("tf2.1/global_mixed_float16.h5"),
     "dtype-policy-map": archive("keras3.6/policy_map.keras", "mixed_bfloat16"),
@@ -107,7 +105,6 @@ EXAMPLES: Final = {
     "loss-scale-optimizer": h5("tf2.0/adam_autowrap_mf16.h5", "Keras 3"),
     "loss-scale-multiplier": h5("tf2.3/exp_mf16_dynamic_custom.h5", "loss scale"),
     "optimizer-argument": h5("tf2.15/adam_autowrap_mf16.h5"),
-    "optimizer-argument-keras-3": h5("keras2.2.4/default_float32_compiled.h5"),
     "metric-name": h5("tf2.15/default_float32_compiled.h5"),
     "loss-scale-attributes": h5("tf2.15/adam_autowrap_mf16.h5", "loss scale dynamic"),
     "optimizer-state": h5("tf2.12/adam_autowrap_mf16.h5"),
@@ -158,7 +155,10 @@ EXAMPLES: Final = {
     "optimizer-pop": h5("keras2.1.6/sequential.json", "Keras 2"),
     "no-training": h5("tf2.15/default_float32.h5", "Dense"),
     "tfjs-config": Example(
-        files={"model.json": "tfjs4.22/default_float32/model.json"},
+        files={
+            "model.json": "tfjs4.22/default_float32/model.json",
+            "group1-shard1of1.bin": "tfjs4.22/default_float32/group1-shard1of1.bin",
+        },
         fix_files={"model.h5": "keras3.15/default_float32.h5"},
         shown="TensorFlow.js",
     ),
@@ -183,6 +183,7 @@ EXAMPLES: Final = {
     "newer-packages": h5("tf2.15/default_float32.h5", "TF 2.15"),
     "lookup-table": h5("keras3.15/string_lookup.h5", "StringLookup"),
     "constant-state": h5("tf2.15/rnn_mixed.h5", "RNN"),
+    "export-backend": archive("keras3.15/default_float32.keras", "Keras 3.15"),
     "untracked-resource": exported("tf2.15/default_float32", "SavedModel"),
     "untraced-functions": exported("tf2.15/default_float32", "dense"),
     "damaged-file": archive("keras3.15/default_float32.keras", "dense"),
@@ -194,6 +195,7 @@ EXAMPLES: Final = {
     "integer-layer": h5("tf2.15/default_float32.h5", "float32"),
     "keras-1-arguments": h5("keras1.json"),
     "missing-package": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "tflite-version": h5("keras3.15/default_float32.h5", "Keras 3.15"),
     "unsupported-ops": Example(
         files={"model.h5": "tf2.15/default_float32.h5"},
         fix_files={"model.h5": "tf2.15/global_mixed_float16.h5"},

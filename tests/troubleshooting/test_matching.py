@@ -255,7 +255,7 @@ def test_the_last_exception_wins() -> None:
     other = "ValueError: Unknown layer: Functional"
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     assert best(f"{SHORT}\n{during}{other}") == "unknown-layer-functional"
-    assert best(f"{other}\n{during}{SHORT}") == "quantization-mode"
+    assert best(f"{other}\n{during}{SHORT}") == "policy-format"
 
 
 def test_specific_message_has_priority_over_a_general_one() -> None:
@@ -263,7 +263,7 @@ def test_specific_message_has_priority_over_a_general_one() -> None:
     general = "TypeError: Could not interpret initializer or Unable to deserialize the keras object"
     during = "\nThe above exception was the direct cause of the following exception:\n\n"
     assert best(general) == "custom-class"
-    assert best(f"{SHORT}\n{during}{general}") == "quantization-mode"
+    assert best(f"{SHORT}\n{during}{general}") == "policy-format"
 
 
 def test_a_traceback_in_one_line_of_a_log_is_read() -> None:
