@@ -207,6 +207,22 @@ def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> No
     assert match.entry.fix[0].command.endswith(f"--target {target}")
 
 
+@for_each(
+    ("text", "command"),
+    [
+        ("`to_quantize` can only be a tf.keras Sequential", "migrate model.h5 --target keras3"),
+        ("save(path + '/m.h5')\nValueError: Unknown layer: A", "migrate model.h5 --target keras3"),
+        ("load_model('model.keras')\nUnknown layer: A", "migrate model.keras --target keras3"),
+        ("tensorflow/python/keras/x.py\nUnknown layer: A", "migrate model.h5 --target tf2.3"),
+        ("saved_model/load.py\nUnknown layer: A", "migrate exported/ --target keras3"),
+        ("keras/src/saving/saving_lib.py\nUnknown layer: A", "migrate model.keras --target keras3"),
+    ],
+)
+def test_commands_name_the_model_and_the_release_of_the_text(text: str, command: str) -> None:
+    """Names of modules, and parts of paths, are not models; frames show the format of the model."""
+    assert explain_text(text).matches[0].entry.fix[1].command == f"policytool {command}"
+
+
 MISSING: Final = "Layer 'd' expected 2 variables, but received 0 variables during loading."
 
 
