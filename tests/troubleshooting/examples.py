@@ -50,8 +50,6 @@ EXAMPLES: Final = {
     "experimental-api": h5("tf2.4/exp_mf16_fixed128.h5"),
     "policy-loss-scale": h5("tf2.4/exp_mf16_fixed128.h5"),
     "batch-shape": h5("keras3.15/default_float32.h5"),
-    "optional-input": h5("tf_keras2.21/default_float32.h5"),
-    "quantization-config": archive("keras3.15/default_float32.keras"),
     "keras-3-module": archive("keras3.15/default_float32.keras"),
     "keras-2-module": archive("tf2.12/default_float32.keras", "TF 2.12"),
     "keras-2-class": h5("tf2.4/wrappers.h5"),
@@ -92,6 +90,7 @@ EXAMPLES: Final = {
     "truncated-file": h5("truncated", "truncated"),
     "directory-as-file": exported("tf2.1/default_float32", "SavedModel"),
     "keras-file-not-zip": archive("tf2.1/adam_autowrap_mf16.h5", "HDF5"),
+    "hub-module": exported("tf2.15/default_float32", "SavedModel"),
     "savedmodel-not-found": archive("tf2.15/default_float32.keras", ".keras"),
     "weights-only": Example(
         files={"model.h5": "keras3.15/sharded_00000.weights.h5"},

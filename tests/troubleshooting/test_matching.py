@@ -241,7 +241,7 @@ def test_names_of_missing_variables_show_the_release(frame: str, names: str, tar
     """The command writes HDF5, in which all these releases find the variables."""
     text = f'  File "{frame}", line 3, in f\nValueError: {MISSING} Expected: {names}'
     (match,) = explain_text(text).matches
-    command = f"policytool migrate model.keras --target {target} -o model.h5"
+    command = f"policytool migrate model.keras --target {target} -o converted.h5"
     assert match.entry.fix[0].command == command
 
 
