@@ -409,7 +409,7 @@ _MODEL: Final = re.compile(
       (?<!\+)(?<!\+\ )['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
     | [(=\ ] (?P<bare>[^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) (?=[)\s,:;]|$)
     | load_model\(['\"] (?P<loaded>[^'\"\s]{1,300}) ['\"]
-    | file\ does\ not\ exist\ at:\  (?P<saved>[^\s'\"{]{1,300}) (?=[/\\]?\{|\s|$)"""
+    | file\ does\ not\ exist\ at:\  (?P<saved>[^\s'\"{]{1,300}?) (?=[/\\]?\{|\s|$)"""
 )
 """The path of a model in a traceback: by its suffix, or by its place."""
 
