@@ -124,7 +124,6 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
         "I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized",
         "WARNING:tensorflow:From x.py:3: The name tf.losses is deprecated.",
         "W xla/cuda/cuda_driver.cc:269] failed call to cuInit: CUDA_ERROR_NO_DEVICE",
-        "WARNING:absl:Compiled the loaded model, but the compiled metrics have yet to be built.",
         "tensorflow.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor",
         'ValueError: Input 0 of layer "dense" is incompatible with the layer: expected axis -1',
         "Epoch 1/10\n1563/1563 - 5s 3ms/step - accuracy: 0.41 - loss: 1.61",
