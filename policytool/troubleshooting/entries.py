@@ -406,16 +406,25 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 _MODEL: Final = re.compile(
     r"""(?x)
-      ['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
+      (?<!\+)(?<!\+\ )['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
     | [(=\ ] (?P<bare>[^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) (?=[)\s,:;]|$)
     | load_model\(['\"] (?P<loaded>[^'\"\s]{1,300}) ['\"]
-    | file\ does\ not\ exist\ at:\  (?P<saved>[^\s'\"{]{1,300}) (?=[/\\]?\{|\s|$)"""
+    | file\ does\ not\ exist\ at:\  (?P<saved>[^\s'\"{]{1,300}?) (?=[/\\]?\{|\s|$)"""
 )
 """The path of a model in a traceback: by its suffix, or by its place."""
+
+_MARKS: Final = (
+    ("exported/", re.compile(r"saved_model[/\\]load|_tf_keras_[a-z]")),
+    ("model.keras", re.compile(r"saving_lib\.py")),
+)
+"""What shows the format of a model that a traceback does not name, and the name of an example."""
 
 _PLACEHOLDERS: Final = ("model.h5", "model.keras", "model.json", "model.yaml", "exported/")
 _EXAMPLE_TARGET: Final = re.compile(r"--target (?:tf_keras|tf\d\S{1,8}|keras\d\.\S{1,4})(?!\S)")
 """A target that stands for the release that fails, other than the newest Keras."""
+
+_THIS_TARGET: Final = re.compile(r"--target \S{1,20}")
+"""A target in a step for "this release", which is the release that fails."""
 
 
 def _model_path(text: str) -> str:
@@ -428,10 +437,11 @@ def _model_path(text: str) -> str:
         )
         and "site-packages" not in path
         and "://" not in path
-        and path not in _PLACEHOLDERS
-        and not re.match(r"[`*.\[{]", path.removeprefix("./").removeprefix("../"))
+        and not re.match(
+            r"[`*.\[{]|(?:tf|tensorflow)\.keras$", path.removeprefix("./").removeprefix("../")
+        )
     ]
-    return paths[-1] if paths else ""
+    return paths[-1] if paths else next((name for name, mark in _MARKS if mark.search(text)), "")
 
 
 def _failing_release(text: str) -> str:
@@ -458,7 +468,8 @@ def _adapted(entry: Entry, model: str, release: str) -> Entry:
 def _adapted_step(step: Step, model: str, release: str) -> Step:
     command = step.command
     if release:
-        command = _EXAMPLE_TARGET.sub(f"--target {release}", command)
+        targets = _THIS_TARGET if "this release" in step.text else _EXAMPLE_TARGET
+        command = targets.sub(f"--target {release}", command)
     words = command.split()
     if model:
         position = words.index("--weights") + 1 if "--weights" in words else 2

@@ -275,7 +275,7 @@ def test_selection_without_layers_is_reported_with_totals() -> None:
     """A selection without layers prints no empty table, but the totals."""
     ended = run("inspect", "--layer", "nothing", MIXED_H5)
     assert ended.code == 0
-    assert "No layer is selected." in ended.out
+    assert "No layer is selected. Paths are such as" in ended.out
     assert "6 layers" in ended.out
 
 

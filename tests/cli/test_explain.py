@@ -26,12 +26,12 @@ def test_a_message_is_explained() -> None:
     """``explain`` prints cause, check, fix and the address of the entry for a message."""
     ended = run("explain", MESSAGE)
     assert (ended.code, ended.err) == (Exit.CLEAN, "")
-    assert ended.out.startswith("The model stores a dtype policy in a format")
+    assert ended.out.startswith("The model stores the `Policy`")
     assert ended.out.index("migrate") < ended.out.index("audit")
     assert "%" not in ended.out
     assert "policytool audit model.h5 --target keras3" in ended.out
     assert "policytool migrate model.h5 --target keras3" in ended.out
-    assert f"{PAGE}#quantization-mode" in "".join(ended.out.split("\n  "))
+    assert f"{PAGE}#policy-format" in "".join(ended.out.split("\n  "))
 
 
 def test_words_without_quotes_are_one_message() -> None:
@@ -46,8 +46,8 @@ def test_a_hyphen_reads_stdin(encoding: str) -> None:
     ended = run("explain", "-", "--format", "json", stdin=text.encode(encoding))
     assert ended.code == Exit.CLEAN
     (match,) = ended.json["matches"]
-    assert (match["id"], match["line"]) == ("quantization-mode", 3)
-    assert match["url"] == f"{PAGE}#quantization-mode"
+    assert (match["id"], match["line"]) == ("policy-format", 3)
+    assert match["url"] == f"{PAGE}#policy-format"
 
 
 def test_an_argument_is_a_topic_or_a_file_before_it_is_a_message(
@@ -121,10 +121,10 @@ def test_a_process_explains_the_traceback_of_a_pipe() -> None:
 def test_python_explains_the_same() -> None:
     """``policytool.explain`` returns the same entries and JSON report as the command."""
     result = policytool.explain(MESSAGE)
-    assert [match.entry.id for match in result] == ["quantization-mode"]
+    assert [match.entry.id for match in result] == ["policy-format"]
     assert result == policytool.explain(MESSAGE)
     assert result.to_dict() == run("explain", MESSAGE, "--format", "json").json
-    assert repr(result).startswith("<policytool.Explanation quantization-mode: The model")
+    assert repr(result).startswith("<policytool.Explanation policy-format: The model")
     assert "quantization_mode" in result._repr_html_()
     with pytest.raises(policytool.UsageError, match="empty"):
         policytool.explain(" ")

@@ -75,6 +75,6 @@ def test_a_hostile_message_is_only_shown(reporter: str) -> None:
 def test_the_headline_names_the_best_entry() -> None:
     """The headline also contains the number of other entries."""
     values: dict[str, Any] = {name: headline(found) for name, found in CASES.items()}
-    assert values["one"].startswith("quantization-mode: The model stores a dtype policy")
+    assert values["one"].startswith("policy-format: The model stores the `Policy`")
     assert values["several"].endswith("; 1 more")
     assert values["none"] == "no known error message matches"

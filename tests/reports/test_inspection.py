@@ -316,6 +316,13 @@ def test_a_stored_dtype_that_differs_has_a_column() -> None:
         assert re.search(r"float32 +float32 +float16", text)
 
 
+def test_a_saved_model_without_a_signature_says_so() -> None:
+    """Servers need one; a file of another format never has one."""
+    for name, expected in (("tf2.15/default_float32", True), ("tf2.15/default_float32.h5", False)):
+        text = "".join(REPORTERS[0].render(inspected(name), View())).replace("\n ", "")
+        assert ("no signature, which TF Serving and TFSMLayer need" in text) == expected
+
+
 @pytest.mark.parametrize("name", ["table", "markdown"])
 def test_selections_and_models_without_layers_have_a_sentence(name: str) -> None:
     """The sentence replaces the table."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.cli.exit_codes import Exit
-from policytool.troubleshooting.entries import entries
+from policytool.troubleshooting.entries import entries, explain_text
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -26,6 +26,9 @@ UNREADABLE: Final = {"file-signature", "truncated-file"}
 """Entries about files that ``inspect`` identifies and cannot read."""
 
 POINTER: Final = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9437184\n"
+PUBLIC: Final[list[dict[str, str]]] = json.loads(
+    Path(__file__).with_name("public_messages.json").read_text(encoding="utf-8")
+)
 ENTRIES: Final = tuple(entries())
 IDS: Final = [entry.id for entry in ENTRIES]
 
@@ -106,6 +109,16 @@ def test_the_fix_of_an_entry_works(
         (written,) = set(tmp_path.iterdir()) - before
         target = words[words.index("--target") + 1]
         assert target == "tfjs" or loads(written, target), ended.out
+
+
+def test_every_printed_command_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the models and releases of public messages; only the models do not exist."""
+    monkeypatch.chdir(tmp_path)
+    matches = [match for row in PUBLIC for match in explain_text(row["text"]).matches]
+    steps = [step for match in matches for step in (match.entry.check, *match.entry.fix)]
+    for command in sorted({step.command for step in steps} - {""}):
+        ended = run_command(command)
+        assert ended.code in {Exit.FAILURE, Exit.CLEAN}, (command, ended.err)
 
 
 def loads(path: Path, target: str) -> bool:

@@ -124,7 +124,6 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
         "I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized",
         "WARNING:tensorflow:From x.py:3: The name tf.losses is deprecated.",
         "W xla/cuda/cuda_driver.cc:269] failed call to cuInit: CUDA_ERROR_NO_DEVICE",
-        "WARNING:absl:Compiled the loaded model, but the compiled metrics have yet to be built.",
         "tensorflow.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor",
         'ValueError: Input 0 of layer "dense" is incompatible with the layer: expected axis -1',
         "Epoch 1/10\n1563/1563 - 5s 3ms/step - accuracy: 0.41 - loss: 1.61",
@@ -207,6 +206,22 @@ def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> No
     assert match.entry.fix[0].command.endswith(f"--target {target}")
 
 
+@for_each(
+    ("text", "command"),
+    [
+        ("`to_quantize` can only be a tf.keras Sequential", "migrate model.h5 --target keras3"),
+        ("save(path + '/m.h5')\nValueError: Unknown layer: A", "migrate model.h5 --target keras3"),
+        ("load_model('model.keras')\nUnknown layer: A", "migrate model.keras --target keras3"),
+        ("tensorflow/python/keras/x.py\nUnknown layer: A", "migrate model.h5 --target tf2.3"),
+        ("saved_model/load.py\nUnknown layer: A", "migrate exported/ --target keras3"),
+        ("keras/src/saving/saving_lib.py\nUnknown layer: A", "migrate model.keras --target keras3"),
+    ],
+)
+def test_commands_name_the_model_and_the_release_of_the_text(text: str, command: str) -> None:
+    """Names of modules, and parts of paths, are not models; frames show the format of the model."""
+    assert explain_text(text).matches[0].entry.fix[1].command == f"policytool {command}"
+
+
 MISSING: Final = "Layer 'd' expected 2 variables, but received 0 variables during loading."
 
 
@@ -225,7 +240,7 @@ def test_names_of_missing_variables_show_the_release(frame: str, names: str, tar
     """The command writes HDF5, in which all these releases find the variables."""
     text = f'  File "{frame}", line 3, in f\nValueError: {MISSING} Expected: {names}'
     (match,) = explain_text(text).matches
-    command = f"policytool migrate model.keras --target {target} -o model.h5"
+    command = f"policytool migrate model.keras --target {target} -o converted.h5"
     assert match.entry.fix[0].command == command
 
 
@@ -255,7 +270,7 @@ def test_the_last_exception_wins() -> None:
     other = "ValueError: Unknown layer: Functional"
     during = "\nDuring handling of the above exception, another exception occurred:\n\n"
     assert best(f"{SHORT}\n{during}{other}") == "unknown-layer-functional"
-    assert best(f"{other}\n{during}{SHORT}") == "quantization-mode"
+    assert best(f"{other}\n{during}{SHORT}") == "policy-format"
 
 
 def test_specific_message_has_priority_over_a_general_one() -> None:
@@ -263,7 +278,7 @@ def test_specific_message_has_priority_over_a_general_one() -> None:
     general = "TypeError: Could not interpret initializer or Unable to deserialize the keras object"
     during = "\nThe above exception was the direct cause of the following exception:\n\n"
     assert best(general) == "custom-class"
-    assert best(f"{SHORT}\n{during}{general}") == "quantization-mode"
+    assert best(f"{SHORT}\n{during}{general}") == "policy-format"
 
 
 def test_a_traceback_in_one_line_of_a_log_is_read() -> None:

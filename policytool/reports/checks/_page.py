@@ -431,7 +431,7 @@ def shape(sizes: tuple[int | None, ...] | None) -> str:
 
 _TONES: Final = {
     Answer.SAFE: Tone.GOOD,
-    Answer.UNDECIDED: Tone.PLAIN,
+    Answer.UNDECIDED: Tone.CAUTION,
     Answer.NOT_SAFE: Tone.BAD,
 }
 

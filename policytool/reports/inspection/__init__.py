@@ -244,7 +244,7 @@ def _model(
         )
     else:
         yield Sentence(
-            text="No layer is selected." if model.layers else "The file has no layers.",
+            text=_no_layers(model, selected.selection.layer),
             tone=Tone.DIM,
         )
     if any(layer.source is Source.GLOBAL for layer in layers):
@@ -257,6 +257,18 @@ def _model(
         sentences.append(f"the conversion to Keras 3 was not planned: {fix.obstacle}")
     if sentences:
         yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
+
+
+def _no_layers(model: Model, pattern: str | None) -> str:
+    """Return why the table has no layers, with the paths that a pattern has to match."""
+    if not model.layers:
+        return "The file has no layers."
+    if pattern is None:
+        return "No layer is selected."
+    path = model.layers[-1].path
+    return (
+        f"No layer is selected. Paths are such as {path}; .*{path.rpartition('/')[2]} matches it."
+    )
 
 
 def _figures(model: Model) -> Figures:
@@ -293,6 +305,10 @@ def _verdict(model: Model) -> Verdict:
     parts = [Sentence(text=warning, tone=Tone.BAD)] if warning else []
     if serving:
         parts.append(Sentence(text=serving, tone=Tone.GOOD))
+    elif model.format == "savedmodel" and _defect(model) is None:
+        parts.append(
+            Sentence(text="no signature, which TF Serving and TFSMLayer need", tone=Tone.CAUTION)
+        )
     if not current:
         if (defect := _defect(model)) is not None:
             parts.append(Sentence(text=defect, tone=Tone.BAD))
