@@ -1007,3 +1007,33 @@ def test_layers_for_gpus_of_tf_1_are_found_in_hdf5_alone(tmp_path: Path) -> None
     assert in_json["tf2.12"].loads
     assert in_json["tf2.15"].outcome is Outcome.UNKNOWN
     assert in_hdf5["keras3.15"].outcome is Outcome.INCOMPATIBLE
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("relu", {"tf2.12"}),
+        ("silu", {"tf2.12", "tf2.15", "tf_keras2.21"}),
+        ("swish", {"tf2.12", *KERAS3_LOADERS}),
+    ],
+)
+def test_activation_with_a_module_is_not_found_by_an_alias(
+    tmp_path: Path, name: str, lacking: Collection[str]
+) -> None:
+    """Measured with each name in each release; Keras 3.15 writes `tf.nn.swish` in this way."""
+    function = {
+        "module": "builtins",
+        "class_name": "function",
+        "config": name,
+        "registered_name": "function",
+    }
+    layer = instance3("Activation", name="b", trainable=True, dtype="float32", activation=function)
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(sequential(_input("x", 1), layer)), encoding="utf-8")
+    reason = f"activation {name} does not exist"
+    verdicts = policytool.inspect(path).releases
+    assert set(lacking) == {
+        loader
+        for loader in ("tf2.12", "tf2.15", "tf_keras2.21", *KERAS3_LOADERS)
+        if any(cause.reason == reason for cause in verdicts[loader].causes)
+    }
