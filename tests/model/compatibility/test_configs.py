@@ -1037,3 +1037,12 @@ def test_activation_with_a_module_is_not_found_by_an_alias(
         for loader in ("tf2.12", "tf2.15", "tf_keras2.21", *KERAS3_LOADERS)
         if any(cause.reason == reason for cause in verdicts[loader].causes)
     }
+
+
+@pytest.mark.parametrize("function", ["nn.bias_add", "compat.v1.shape"])
+def test_op_layers_find_functions_that_are_not_converted(function: str, tmp_path: Path) -> None:
+    """TF 2.15 writes the first for `preprocess_input` of ResNet, and the second for `tf.shape`."""
+    layer = instance("TFOpLambda", name="b", trainable=True, dtype="float32", function=function)
+    called = {**layer, "name": "b", "inbound_nodes": [["a", 0, 0, {}]]}
+    found = verdicts_on(functional(INPUT, called), tmp_path / "model.h5")
+    assert all(found[name].loads for name in ("tf2.4", "tf2.9", "tf2.15", "tf_keras2.21"))
