@@ -1039,6 +1039,22 @@ def test_activation_with_a_module_is_not_found_by_an_alias(
     }
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        instance("AddLoss", name="b", trainable=True, dtype="float32", unconditional=False),
+        instance("AddMetric", name="b", trainable=True, aggregation="mean", metric_name="m"),
+    ],
+)
+def test_layers_of_add_loss_and_add_metric_are_built_in(layer: Config, tmp_path: Path) -> None:
+    """Measured in TF 2.4 to 2.15 and tf_keras, which write them for a functional VAE."""
+    called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    found = verdicts_on(functional(INPUT, called), tmp_path / "model.h5")
+    assert all(found[name].loads for name in ("tf2.4", "tf2.9", "tf2.15", "tf_keras2.21"))
+    missing = f"layer class {layer['class_name']} does not exist"
+    assert missing in [cause.reason for cause in found["keras3.15"].causes]
+
+
 @pytest.mark.parametrize("function", ["nn.bias_add", "compat.v1.shape"])
 def test_op_layers_find_functions_that_are_not_converted(function: str, tmp_path: Path) -> None:
     """TF 2.15 writes the first for `preprocess_input` of ResNet, and the second for `tf.shape`."""
