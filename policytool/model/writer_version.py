@@ -401,8 +401,12 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         _note_model(class_name, config, traits)
     if layer_facts(class_name).wraps == "steps":
         _note_distributed(config.get("layer"), traits)
-    if layer_facts(class_name).wraps == "kernel":
-        inner = keras_objects.arguments_of(config.get("layer"))
+    layer = config.get("layer")
+    if (
+        layer_facts(class_name).wraps == "kernel"
+        and layer_facts(keras_objects.class_of(layer)).quantizable
+    ):
+        inner = keras_objects.arguments_of(layer)
         dtype, has_lora = inner.get("dtype"), inner.get("lora_rank") is not None
         modes = traits.summed_modes if has_lora else traits.normalized_modes
         modes.update(generations.quantization_modes(dtype))

@@ -411,7 +411,10 @@ def module_of(class_name: str) -> str | None:
 
 def resolves(loader: str, function: str) -> bool:
     """Return whether the op layers of a release of Keras 2 find a function by its name."""
-    return loader in data.read("operations")["functions"].get(function, ())
+    return any(
+        loader in loaders.split() and function in found
+        for loaders, found in data.read("operations")["functions"].items()
+    )
 
 
 Scalar: TypeAlias = "bool | int | float | str | None"

@@ -167,6 +167,7 @@ class LayerFacts(Struct, frozen=True, kw_only=True):
     predicts_as: str | None = None
     predicts_with: Mapping[str, bool | float | str] = field(default_factory=_nothing)
     public_name: str | None = None
+    quantizable: bool = False
     rank: int | Literal["input"] | None = None
     renamed_arguments: Mapping[str, str] = field(default_factory=_nothing)
     renamed_variables: Mapping[str, str] = field(default_factory=_nothing)

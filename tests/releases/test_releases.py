@@ -79,7 +79,7 @@ RECORDS: Final = {
         "keras3.0 on",
     ),
     "operations, functions": (
-        {name for found in data.read("operations")["functions"].values() for name in found},
+        {name for names in data.read("operations")["functions"] for name in names.split()},
         "tf2.4 on",
     ),
     "layer_dtypes": (set(data.read("layer_dtypes")["measured"]), "tf2.5 on, after keras3.6"),

@@ -92,7 +92,8 @@ def _parts(
             continue
         if kind is None:
             if serialized.class_name == keras_objects.FUNCTION:
-                yield ACTIVATIONS, str(serialized.config), False, False, {}
+                module = serialized.module is not None
+                yield ACTIVATIONS, str(serialized.config), module, False, {}
         elif isinstance(serialized.config, dict):
             name = serialized.own_class
             is_custom = not known_arguments.is_known(kind, name) and _PACKAGE in (

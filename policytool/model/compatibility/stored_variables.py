@@ -76,7 +76,6 @@ _UNKNOWN: Final = frozenset(
 """Categories of layers that may restore their variables with custom code or in a special way."""
 
 _STATELESS: Final = frozenset({Category.INPUT, Category.OP_LAYER})
-_QUANTIZED: Final = frozenset({"Dense", "EinsumDense", "Embedding", "ReversibleEmbedding"})
 _TEXT: Final = "string"
 """The dtype of stored strings, which only lookup layers have as values."""
 
@@ -708,7 +707,7 @@ class _Comparison:
         children = self.stored.placed.children[index]
         inner = (child for child in children if self._sites[child].attribute == attribute)
         owner = next(inner, None) if slot.within else index
-        if owner is None or self._sites[owner].class_name not in _QUANTIZED:
+        if owner is None or not layer_facts(self._sites[owner].class_name).quantizable:
             return None
         return self.stored.quantization(owner)
 

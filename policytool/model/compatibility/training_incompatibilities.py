@@ -49,6 +49,13 @@ INNER_STATE: Final = ("optimizer", "inner_optimizer")
 """The group in a ``.keras`` with the state of an optimizer that was wrapped when it was saved."""
 
 
+_DEFAULT_OPTIMIZER: Final = "rmsprop"
+"""
+The optimizer of ``compile()`` for archives that do not name one. Keras 3.15.1 writes them for a
+model that it saved as HDF5 before.
+"""
+
+
 class TrainingEvidence(Struct, frozen=True, kw_only=True):
     """The facts about a file that the rows test."""
 
@@ -416,9 +423,10 @@ def evidence(document: Document, placed: Placed, *, keras3: bool) -> TrainingEvi
     ):
         return None
     place = optimizer_config.optimizer_place(document)
+    default = _DEFAULT_OPTIMIZER if document.format == "keras" else None
     return TrainingEvidence(
         document=document,
-        optimizer=place[1] if place is not None else None,
+        optimizer=default if place is None else place[1],
         configuration=configuration,
         placed=placed,
         keras3=keras3,

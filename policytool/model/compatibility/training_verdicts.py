@@ -218,9 +218,8 @@ def _name_of_object(serialized: KerasObject) -> tuple[str, bool]:
 
 def _unknown_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
     """
-    Return the doubt about variables of an optimizer that is missing from the configuration. Keras
-    3.15.1 writes such archives for a model that it saved as HDF5 before, and compiles them with
-    rmsprop.
+    Return the doubt about an optimizer that is custom, or missing from the configuration although
+    its variables are stored.
     """
     if evidence.optimizer is not None:
         return _custom_optimizer_doubt(evidence)

@@ -1007,3 +1007,58 @@ def test_layers_for_gpus_of_tf_1_are_found_in_hdf5_alone(tmp_path: Path) -> None
     assert in_json["tf2.12"].loads
     assert in_json["tf2.15"].outcome is Outcome.UNKNOWN
     assert in_hdf5["keras3.15"].outcome is Outcome.INCOMPATIBLE
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("relu", {"tf2.12"}),
+        ("silu", {"tf2.12", "tf2.15", "tf_keras2.21"}),
+        ("swish", {"tf2.12", *KERAS3_LOADERS}),
+    ],
+)
+def test_activation_with_a_module_is_not_found_by_an_alias(
+    tmp_path: Path, name: str, lacking: Collection[str]
+) -> None:
+    """Measured with each name in each release; Keras 3.15 writes `tf.nn.swish` in this way."""
+    function = {
+        "module": "builtins",
+        "class_name": "function",
+        "config": name,
+        "registered_name": "function",
+    }
+    layer = instance3("Activation", name="b", trainable=True, dtype="float32", activation=function)
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(sequential(_input("x", 1), layer)), encoding="utf-8")
+    reason = f"activation {name} does not exist"
+    verdicts = policytool.inspect(path).releases
+    assert set(lacking) == {
+        loader
+        for loader in ("tf2.12", "tf2.15", "tf_keras2.21", *KERAS3_LOADERS)
+        if any(cause.reason == reason for cause in verdicts[loader].causes)
+    }
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        instance("AddLoss", name="b", trainable=True, dtype="float32", unconditional=False),
+        instance("AddMetric", name="b", trainable=True, aggregation="mean", metric_name="m"),
+    ],
+)
+def test_layers_of_add_loss_and_add_metric_are_built_in(layer: Config, tmp_path: Path) -> None:
+    """Measured in TF 2.4 to 2.15 and tf_keras, which write them for a functional VAE."""
+    called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    found = verdicts_on(functional(INPUT, called), tmp_path / "model.h5")
+    assert all(found[name].loads for name in ("tf2.4", "tf2.9", "tf2.15", "tf_keras2.21"))
+    missing = f"layer class {layer['class_name']} does not exist"
+    assert missing in [cause.reason for cause in found["keras3.15"].causes]
+
+
+@pytest.mark.parametrize("function", ["nn.bias_add", "compat.v1.shape"])
+def test_op_layers_find_functions_that_are_not_converted(function: str, tmp_path: Path) -> None:
+    """TF 2.15 writes the first for `preprocess_input` of ResNet, and the second for `tf.shape`."""
+    layer = instance("TFOpLambda", name="b", trainable=True, dtype="float32", function=function)
+    called = {**layer, "name": "b", "inbound_nodes": [["a", 0, 0, {}]]}
+    found = verdicts_on(functional(INPUT, called), tmp_path / "model.h5")
+    assert all(found[name].loads for name in ("tf2.4", "tf2.9", "tf2.15", "tf_keras2.21"))

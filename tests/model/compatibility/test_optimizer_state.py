@@ -9,6 +9,7 @@ import pytest
 
 import policytool
 from policytool.model.model import Outcome
+from tests.helpers.changed_fixtures import keras_zip
 from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
 
@@ -39,6 +40,18 @@ def test_slots_of_another_shape_fail_to_load(
     assert verdict.outcome is Outcome.LOADS
     assert verdict.training is not None
     assert verdict.training.reason == reason
+
+
+def test_archive_without_an_optimizer_is_compiled_with_rmsprop(tmp_path: Path) -> None:
+    """Keras 3.15.1 writes such archives for a model that it saved as HDF5 before."""
+    name = "keras3.15/default_float32_compiled.keras"
+    path = keras_zip(tmp_path, name, lambda config: config["compile_config"].pop("optimizer"))
+    training = policytool.inspect(path).releases["keras3.15"].training
+    assert training is not None
+    assert training.outcome is Outcome.LOADS
+    findings = policytool.audit(path, target="keras3.15").findings
+    (lost,) = (finding.message for finding in findings if finding.rule == "PT206")
+    assert "the optimizer has 4 variables, but 6 are stored" in lost
 
 
 @pytest.mark.parametrize(("kind", "count"), [("slot missing", 1), ("no slots", 0)])

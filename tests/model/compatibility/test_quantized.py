@@ -307,6 +307,15 @@ def test_kernel_of_integers_is_not_normalized(
     assert (_reason(path) == reason) is not loads
 
 
+def test_kernel_of_a_layer_that_is_never_quantized_is_normalized(tmp_path: Path) -> None:
+    """Keras 3.15 loads a file with Conv2D under int8_from_bfloat16."""
+    layer = instance3("Conv1D", name="conv", dtype=INT8, filters=2, kernel_size=[1])
+    path = tmp_path / "model.json"
+    model = {**sequential(INPUT, _normalized(layer)), "module": "keras", "registered_name": None}
+    path.write_text(json.dumps({**model, "build_config": {}}))
+    assert "SpectralNormalization cannot" not in str(_reason(path))
+
+
 @pytest.mark.parametrize(("rank", "loads"), [(None, True), (3, False)])
 def test_normalized_kernel_with_lora_is_no_variable(
     tmp_path: Path,

@@ -302,16 +302,6 @@ def test_the_one_loss_without_a_function_is_not_found_in_hdf5(file: str, *, load
     assert (verdict(found, "keras3.15").reason is None) is loads
 
 
-def test_archive_with_state_but_no_optimizer_has_an_unknown_verdict() -> None:
-    """
-    An archive with optimizer state but without an optimizer, as Keras 3.15.1 writes after saving
-    HDF5, has an unknown verdict.
-    """
-    document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
-    found = structs.replace(_evidence(document), optimizer=None)
-    assert verdict(found, "keras3.15").doubt is not None
-
-
 @pytest.mark.parametrize(
     ("loss", "outcome"),
     [
