@@ -42,7 +42,7 @@ MAX_TRIALS: Final = 100
 _LIKELY: Final = 1.2
 """A set is not tried instead of a larger one if its expected excess is above this."""
 
-_MISSES: Final = 2
+_MISSES: Final = 4
 """The search stops after this number of smaller sets that fail in sequence."""
 
 _SPARE: Final = 2
