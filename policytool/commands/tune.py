@@ -21,6 +21,7 @@ from policytool.numerics.tuning import candidate_layers
 from policytool.numerics.tuning.candidate_layers import candidates as policy_candidates
 from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
+from policytool.numerics.verdicts.safety import least_samples
 from policytool.numerics.workers import Worker
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
@@ -95,13 +96,15 @@ def _search(runs: TrialRuns, report: Report) -> Tuning:
         return trial
 
     report("reference")
-    first = runs.measure(frozenset(candidates.paths))  # a failure does not depend on the set
+    first = [runs.run(frozenset())]
+    if options.candidate.quantizes or first[0].failure is not None:
+        first.append(runs.measure(frozenset(candidates.paths)))
     notes = _about_outputs(source.input, runs.not_comparable)
     check, diagnosis_notes = _diagnosis(
         source.input, candidates, options, runs.tools, runs.hand_over
     )
-    trials = Trials(run, options.budget, (*known, first), start=start)
-    search = Search(_hints(check, candidates), trials)
+    trials = Trials(run, options.budget, (*known, *first), start=start)
+    search = Search(_hints(check, candidates, options.objective.max_change), trials)
     ending = _run_to_end(search)
     seconds = time.monotonic() - start
     notes = (*notes, *diagnosis_notes)
@@ -284,15 +287,14 @@ def _diagnosis(
         return None, (CheckNote(code=error.code, message=message),)
 
 
-def _hints(check: Check | None, candidates: Candidates) -> Hints:
+def _hints(check: Check | None, candidates: Candidates, max_change: float) -> Hints:
     """Return what a diagnosis suggests about the layers to try first."""
     paths = candidates.paths
-    if check is None:
-        return Hints(candidates=paths, groups=candidate_layers.groups(paths))
     return Hints(
         candidates=paths,
         groups=candidate_layers.groups(paths),
-        rankings=tuple(candidate_layers.rankings(check, paths)),
+        rankings=tuple(candidate_layers.rankings(check, paths)) if check is not None else (),
+        rows_needed=least_samples(max_change),
     )
 
 

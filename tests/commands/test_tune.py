@@ -295,19 +295,24 @@ def test_nothing_is_written_if_all_layers_stay_in_float32(place: Path) -> None:
     assert not (place / "out.h5").exists()
 
 
-def test_layers_are_added_to_a_set_that_fails_on_validation() -> None:
-    """The search sees half of the rows, and the margin is for the other half."""
+@pytest.mark.parametrize(("samples", "margin"), [(100, 0), (1000, 2)])
+def test_layers_are_added_to_a_set_that_fails_on_validation(samples: int, margin: int) -> None:
+    """The margin is for the half of the rows that the search does not see; it sees few rows."""
     errors = dict.fromkeys(PATHS, 0.004)
     assert len(tuned(StandIn(errors, halves=1.0)).kept) == 0
-    result = tuned(StandIn(errors, halves=1.33))
-    assert (result.passed, result.is_minimum, result.margin) == (True, False, 2)
+    worker = StandIn(errors, halves=1.33)
+    worker.samples = samples
+    result = tuned(worker)
+    assert (result.passed, result.is_minimum, result.margin) == (True, False, margin)
     assert len(result.kept) == 2
     assert result.best is not None
     assert (result.best.validation or 0) <= 1
 
 
 def test_set_that_overflows_on_validation_gets_a_margin() -> None:
-    result = tuned(StandIn({"mlp/b": 0.001}, halves=math.inf))
+    worker = StandIn({"mlp/b": 0.001}, halves=math.inf)
+    worker.samples = 1000
+    result = tuned(worker)
     assert (result.passed, result.margin) == (True, 1)
     assert [layer.path for layer in result.kept] == ["mlp/b"]
 
@@ -358,10 +363,11 @@ def test_a_search_that_ends_early_has_a_valid_set() -> None:
     A search that ends early returns a larger set that passes validation, and not the smallest set
     that fails it. It is no result if it has all layers.
     """
-    errors = dict.fromkeys(PATHS, 0.004)
-    result = tuned(StandIn(errors, halves=1.33), budget=Budget(trials=2))
-    assert (result.passed, result.ending) == (False, Ending.TRIALS)
-    assert len(result.kept) == len(PATHS)
+    for error, trials, size in ((0.004, 2, 2), (0.02, 3, len(PATHS))):
+        worker = StandIn(dict.fromkeys(PATHS, error), halves=1.33)
+        result = tuned(worker, budget=Budget(trials=trials))
+        assert (result.passed, result.ending) == (size < len(PATHS), Ending.TRIALS)
+        assert len(result.kept) == size
 
 
 def test_one_batch_validates_nothing() -> None:

@@ -353,10 +353,10 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], list[str]]]] = {
         ("check", "architecture.h5", "--to", "mixed_bfloat16", "--weights", "w.keras"),
         ["check"],
     ),
-    "tune": (("tune", "h5.keras", "--to", "mixed_bfloat16"), ["trial"]),
+    "tune": (("tune", "h5.keras", "--to", "mixed_bfloat16"), ["trial"] * 2),
     "tune weights": (
         ("tune", "architecture.h5", "--to", "mixed_bfloat16", "--weights", "w.keras"),
-        ["trial"],
+        ["trial"] * 2,
     ),
     "verify": (("migrate", "h5.keras", "--to", "bfloat16", "--verify"), ["predict"] * 2),
     "verify SavedModel": (

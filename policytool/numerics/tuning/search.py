@@ -10,8 +10,7 @@ The search uses one half of the inputs. A set *holds* if the other half shows as
 the minimal set does not hold, the search adds layers by its ranking until the set holds. These sets
 contain each other, so the bound of the last one needs no correction for the number of sets: the
 rows that hide the changes of a set also hide those of each larger set. If the rows are too few for
-a bound, layers that the set does not need are removed again, and smaller sets of other layers are
-tried.
+a bound, a set must pass on both halves from the start.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ MAX_TRIALS: Final = 100
 """The default for the maximum number of trials."""
 
 _LIKELY: Final = 1.2
-"""A smaller set is not tried if its expected excess is above this."""
+"""A set is not tried instead of a larger one if its expected excess is above this."""
 
-_MISSES: Final = 2
+_MISSES: Final = 4
 """The search stops after this number of smaller sets that fail in sequence."""
 
 _SPARE: Final = 2
@@ -107,7 +106,10 @@ class Hints(Struct, frozen=True, kw_only=True):
     """
 
     suggestion: frozenset[str] = frozenset()
-    """A set that may pass, which is tried before that of all candidates; empty without one."""
+    """A set that may pass, which is tried first; empty without one."""
+
+    rows_needed: int = 0
+    """The number of validation rows below which no set can be safe."""
 
 
 class Trials:
@@ -162,6 +164,9 @@ class Search:
         """The number of layers that were added to the minimal set until it held."""
 
         self._promised: Trial | None = None
+        self._uses_validation = False
+        """Whether a set must also pass on the validation inputs."""
+
         self._everything = frozenset(hints.candidates)
         self._place = {path: place for place, path in enumerate(hints.candidates)}
         first = next(iter(hints.rankings), {})
@@ -177,7 +182,7 @@ class Search:
         """
         if self._promised is not None:
             return self._promised
-        passing_trials = self._passing()
+        passing_trials = [trial for trial in self.trials.made if trial.excess <= 1]
         converting = [trial for trial in passing_trials if len(trial.kept) < len(self._everything)]
         valid = [trial for trial in passing_trials if not trial.is_refuted]
         holding = [trial for trial in converting if self._holds(trial)]
@@ -198,6 +203,8 @@ class Search:
     def run(self) -> Ending:
         """Search until a minimal set holds on the validation inputs, or the budget ends."""
         try:
+            self.trials(frozenset())
+            self._uses_validation = not any(map(self._can_be_safe, self.trials.made))
             ending = self._find()
             if ending is Ending.MINIMAL:
                 self._add_margin()
@@ -214,6 +221,13 @@ class Search:
             return not trial.is_refuted
         return trial.promise.answer is Answer.SAFE
 
+    def _can_be_safe(self, trial: Trial) -> bool:
+        """Return whether the validation inputs of a trial are enough for a bound."""
+        promise = trial.promise
+        return promise is not None and (
+            promise.rows >= self.hints.rows_needed or promise.metric is not None
+        )
+
     @property
     def _has_bound(self) -> bool:
         """Whether the validation inputs can show that a set is safe; false if they are too few."""
@@ -222,12 +236,32 @@ class Search:
         return promise is not None and promise.answer is Answer.SAFE
 
     def _add_margin(self) -> None:
-        """Add the layers with the largest losses to the minimal set, until it holds."""
+        """
+        Add the layers with the largest losses to the minimal set, until it holds; search again on
+        all inputs if no set can be safe.
+        """
         smallest = self._smallest
-        if smallest is None or self._holds(smallest):
-            self._promised = smallest
+        self._promised = smallest
+        if smallest is None or self._uses_validation:
             return
-        kept = frozenset(smallest.kept)
+        if smallest.promise is None or smallest.promise.answer is not Answer.SAFE:
+            self.trials(self._everything)
+        if self._holds(smallest):
+            return
+        if self._has_bound:
+            self._promised = self._held(frozenset(smallest.kept))
+        else:
+            self._uses_validation = True
+            self._find()
+            self._promised = self._smallest or self.trials(self._everything)
+        self.margin = max(len(self._promised.kept) - len(smallest.kept), 0)
+        self.is_minimum = self.is_minimum and not self.margin
+
+    def _held(self, kept: Kept) -> Trial:
+        """
+        Return the trial of this set with the layers of the largest losses that make it hold; of the
+        set itself if only all candidates together do and it is not refuted.
+        """
         losses = next(iter(self.hints.rankings), {})
         groups = sorted(
             self._groups(self._everything - kept),
@@ -243,15 +277,8 @@ class Search:
                 holding = count
             else:
                 failing = count
-        if holding < len(groups) or smallest.is_refuted:
-            larger_set = kept | _union(groups[:holding])
-            if not self._has_bound:  # with a bound, the sets have to contain each other
-                larger_set = self._smaller_set(larger_set, self._holds_with)
-                while other_set := self._exchanged(len(larger_set) - 1, self._holds_with):
-                    larger_set = self._smaller_set(other_set, self._holds_with)
-            self._promised = self.trials(larger_set)
-            self.margin = len(self._promised.kept) - len(kept)
-            self.is_minimum = False
+        is_kept = holding == len(groups) and not self.trials(kept).is_refuted
+        return self.trials(kept if is_kept else kept | _union(groups[:holding]))
 
     def _holds_with(self, kept: Kept) -> bool:
         trial = self.trials(kept)
@@ -271,13 +298,12 @@ class Search:
         if self._passes_with(frozenset()):
             self.is_minimum = True
             return Ending.MINIMAL
-        suggestion = self.hints.suggestion
-        if not (suggestion and self._passes_with(suggestion)) and not self._passes_with(
-            self._everything
-        ):
-            return Ending.IMPOSSIBLE
-        for losses in self.hints.rankings or ({},):
-            self._keep_most_lossy(losses)
+        if self.hints.suggestion:
+            self.trials(self.hints.suggestion)
+        for place, losses in enumerate(self.hints.rankings or ({},)):
+            self._keep_most_lossy(losses, is_first=not place)
+            if self._smallest is None:
+                return Ending.IMPOSSIBLE
         is_ranked = self.hints.rankings and not self.hints.groups  # whose layers have one loss
         while is_ranked and self._exchanges():
             pass  # before the removals, each of which needs a trial
@@ -287,9 +313,14 @@ class Search:
         self.is_minimum = len(self._smallest_passing()) == 1  # none is not enough
         return Ending.MINIMAL
 
-    @staticmethod
-    def _passes(trial: Trial) -> bool:
-        return trial.excess <= 1
+    def _excess(self, trial: Trial) -> float:
+        """Return the excess of a trial on the inputs that the search uses."""
+        if not self._uses_validation:
+            return trial.excess
+        return max(trial.excess, trial.validation or 0.0, _LIKELY if trial.is_refuted else 0.0)
+
+    def _passes(self, trial: Trial) -> bool:
+        return self._excess(trial) <= 1
 
     def _passes_with(self, kept: Kept) -> bool:
         return self._passes(self.trials(kept))
@@ -298,73 +329,70 @@ class Search:
         return [trial for trial in self.trials.made if self._passes(trial)]
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
-        return len(trial.kept), trial.excess
+        return len(trial.kept), self._excess(trial)
 
     def _smallest_passing(self) -> Kept:
         smallest = self._smallest
         return frozenset(smallest.kept) if smallest is not None else self._everything
 
-    def _keep_most_lossy(self, losses: Mapping[str, float]) -> None:
-        """Find how many of the layers with the largest losses must be kept, if fewer are enough."""
+    def _keep_most_lossy(self, losses: Mapping[str, float], *, is_first: bool) -> None:
+        """
+        Find how many of the layers with the largest losses must be kept, if fewer are enough. A
+        ranking after the first is used if this is likely.
+        """
         groups = sorted(
             self._groups(self._everything),
             key=lambda group: (-_loss(losses, group), len(group), self._places(group)),
         )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
-        sets = [kept for kept in sets if len(kept) < len(self._smallest_passing())]
+        smallest = self._smallest
+        if smallest is not None:
+            sets = [kept for kept in sets if len(kept) < len(smallest.kept)]
+            if not is_first and not self._is_likely(sets[-1]):
+                return
         failing, passing, step = 0, len(sets), 1
-        count = passing - 1  # one trial decides whether a later ranking is better
-        if self._smallest_passing() == self._everything:
-            count = min(self._expected_count(losses, groups), count)
-        while failing < count < passing:  # in growing steps
-            if self._passes_with(sets[count]):
-                passing, count = count, count - step
-            else:
-                failing, count = count, count + step
-            step *= 2
         while passing - failing > 1:
-            count = (passing + failing) // 2
-            if self._passes_with(sets[count]):
-                passing = count
+            if passing < len(sets):
+                count = max(min(self._expected_count(sets), passing - step), failing + 1)
+            elif smallest is None:
+                count = min(max(self._expected_count(sets), failing + step), passing - 1)
             else:
-                failing = count
+                count = passing - 1
+            if not self._passes_with(sets[count]):
+                failing, step = count, 2 * step
+            else:
+                passing, step = count, 2 * step if passing < len(sets) else 1
 
-    def _expected_count(self, losses: Mapping[str, float], groups: Sequence[Kept]) -> int:
-        """
-        Return how many of the first groups must be kept, if the excess is the root of the sum of
-        the squared losses of the converted layers, as for independent errors.
-        """
-        excess = self.trials(frozenset()).excess
-        squares = [sum(losses.get(path, 0.0) ** 2 for path in group) for group in groups]
-        if not math.isfinite(excess) or math.inf in squares:
-            return max(squares.count(math.inf), 1)
-        allowed = sum(squares) / excess**2
-        return max(1, sum(sum(squares[count:]) > allowed for count in range(len(groups))))
+    def _expected_count(self, sets: Sequence[Kept]) -> int:
+        """Return the number of the first set whose expected excess is small enough."""
+        self._fit_losses()
+        counts = range(1, len(sets))
+        return next(
+            (count for count in counts if self._expected_excess(sets[count]) <= 1), len(sets)
+        )
 
     def _shrink(self) -> None:
         """
         Convert more layers of the best set, until the conversion of any other layer fails: the
-        least needed groups first, in growing numbers while they pass.
+        least needed groups first.
         """
         before: Kept | None = None
         while before != self._smallest_passing():
             before = kept = self._smallest_passing()
-            self._smaller_set(kept, self._passes_with)
+            kept = self._without(kept, self._groups(kept))
+            self._without(kept, [frozenset({path}) for path in kept])
 
-    def _smaller_set(self, kept: Kept, is_enough: Callable[[Kept], bool]) -> Kept:
-        """Return a set without the layers that it does not need."""
-        kept = self._without(kept, self._groups(kept), is_enough)
-        return self._without(kept, [frozenset({path}) for path in kept], is_enough)
-
-    def _without(
-        self, kept: Kept, groups: Sequence[Kept], is_enough: Callable[[Kept], bool]
-    ) -> Kept:
-        """Return a set without the groups that it does not need; the least needed leave first."""
+    def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
+        """
+        Return a set without the groups that it does not need; the least needed leave first, several
+        layers together only if this is likely to pass.
+        """
         groups = sorted(groups, key=self._need)
         start, count = 0, 1
         while start < len(groups):
             smaller_set = kept - _union(groups[start : start + count])
-            if is_enough(smaller_set):
+            is_likely = len(kept) - len(smaller_set) == 1 or self._is_likely(smaller_set)
+            if is_likely and self._passes_with(smaller_set):
                 kept, start, count = smaller_set, start + count, 2 * count
             elif count > 1:
                 count = 1
@@ -373,22 +401,19 @@ class Search:
         return kept
 
     def _exchanges(self) -> bool:
-        """Return whether a smaller set of other layers passes."""
-        return bool(self._exchanged(len(self._smallest_passing()) - 1, self._passes_with))
-
-    def _exchanged(self, size: int, is_enough: Callable[[Kept], bool]) -> Kept | None:
         """
-        Return a set of this size that is enough, of those whose expected excess is small enough.
-        Each trial corrects the expectation.
+        Return whether a smaller set of other layers passes, of those whose expected excess is small
+        enough. Each trial corrects the expectation.
         """
+        size = len(self._smallest_passing()) - 1
         for _ in range(_MISSES):
-            self._losses = self._fitted_losses()
+            self._fit_losses()
             kept = self._most_promising(size)
             if kept is None or self._expected_excess(kept) > _LIKELY:
                 break
-            if is_enough(kept):
-                return kept
-        return None
+            if self._passes_with(kept):
+                return True
+        return False
 
     def _most_promising(self, size: int) -> Kept | None:
         """
@@ -407,29 +432,37 @@ class Search:
             default=None,
         )
 
+    def _is_likely(self, kept: Kept) -> bool:
+        """Return whether a set may pass according to its expected excess, or without a ranking."""
+        self._fit_losses()
+        return not self.hints.rankings or self._expected_excess(kept) <= _LIKELY
+
     def _expected_excess(self, kept: Kept) -> float:
         return math.hypot(*(loss for path, loss in self._losses.items() if path not in kept))
 
-    def _fitted_losses(self) -> Mapping[str, float]:
+    def _fit_losses(self) -> None:
         """
-        Return the losses, scaled so that the root of the sum of squares of the layers that a trial
-        converts is its excess, in all trials as far as possible (multiplicative algebraic
-        reconstruction: Gordon, Bender and Herman, Journal of Theoretical Biology 29, 1970).
+        Scale the losses so that the root of the sum of squares of the layers that a trial converts
+        is its excess, in all trials as far as possible (multiplicative algebraic reconstruction:
+        Gordon, Bender and Herman, Journal of Theoretical Biology 29, 1970).
         """
         finite = [loss for loss in self._losses.values() if 0 < loss < math.inf]
         least, most = (min(finite), max(finite)) if finite else (1.0, 1.0)
         losses = {
             path: min(max(loss, least), _INFINITE * most) for path, loss in self._losses.items()
         }
-        for _ in range(_ROUNDS):
-            for trial in self.trials.made:
+        if all(math.isinf(self._excess(trial)) for trial in self.trials.made):
+            total = math.hypot(*(loss for loss in losses.values() if loss <= most)) or 1.0
+            losses = {path: loss / total for path, loss in losses.items()}
+        else:
+            for trial in _ROUNDS * self.trials.made:
                 converted = [path for path in losses if path not in trial.kept]
                 expected = math.hypot(*(losses[path] for path in converted))
-                excess = max(trial.excess, _LEAST_EXCESS)
+                excess = max(self._excess(trial), _LEAST_EXCESS)
                 if converted and (math.isfinite(excess) or expected < _LIKELY):
                     factor = min(excess, _INFINITE) / expected
                     losses.update((path, losses[path] * factor) for path in converted)
-        return losses
+        self._losses = losses
 
     def _is_known_to_fail(self, kept: Kept) -> bool:
         """Return whether this set, or a larger set that contains it, was tried and failed."""
