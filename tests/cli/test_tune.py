@@ -55,6 +55,11 @@ def policies(path: str) -> dict[str, str | None]:
     return {layer.path: layer.policy for layer in policytool.inspect(path).layers}
 
 
+def passes(trial: dict[str, Any]) -> bool:
+    """Return whether a trial meets the objective on both halves of inputs too few for a bound."""
+    return bool(max(trial["excess"], trial["validation"]) <= 1)
+
+
 def test_the_written_model_has_the_set() -> None:
     """Each removal was tried and fails, and the plan in the report writes the same model."""
     ended, result = tune(RNN, *TIGHT, "-o", "tuned.keras", "--format", "json=report.json")
@@ -65,9 +70,9 @@ def test_the_written_model_has_the_set() -> None:
     for item in result["layers"]:
         expected = "float32" if item["path"] in kept else "mixed_float16"
         assert written[item["path"]] == expected
-    excess = {frozenset(trial["kept"]): trial["excess"] for trial in result["trials"]}
-    assert excess[frozenset(kept)] <= 1
-    assert result["margin"] or all(excess[frozenset(kept) - {path}] > 1 for path in kept)
+    trials = {frozenset(trial["kept"]): trial for trial in result["trials"]}
+    assert passes(trials[frozenset(kept)])
+    assert result["margin"] or not any(passes(trials[frozenset(kept) - {path}]) for path in kept)
     ended = run("migrate", "--plan", "report.json", RNN, "-o", "planned.keras")
     assert ended.code == 0, ended.err
     assert policies("planned.keras") == written
@@ -85,12 +90,12 @@ def test_the_same_search_has_the_same_result() -> None:
 
 
 def test_nothing_has_to_stay_in_float32(place: Path) -> None:
-    """Two trials are enough, and layers with a rule are converted."""
+    """One trial is enough, and layers with a rule are converted."""
     arguments = (CLASSIFIER, "--to", "float16", "--include", "outputs", "--preview")
     ended, result = tune(*arguments, "--format", "html=page.html")
     assert ended.code == 5, ended.err
     assert "data-graph=" in (place / "page.html").read_text(encoding="utf-8")
-    assert (result["kept"], len(result["trials"]), result["ending"]) == ([], 2, "minimal")
+    assert (result["kept"], len(result["trials"]), result["ending"]) == ([], 1, "minimal")
 
 
 def test_no_set_is_found_within_the_budget(place: Path) -> None:
@@ -172,11 +177,11 @@ def test_a_search_is_interrupted_and_resumed(place: Path) -> None:
 
 
 def test_time_ends_a_search() -> None:
-    """All layers stay in float32, so that nothing is converted."""
+    """The first set does not pass, and there is no time for another one."""
     ended, result = tune(RNN, *TIGHT, "--budget", "1s", "--preview")
     assert ended.code == 1, ended.err
     assert result["ending"] == "time"
-    assert len(result["kept"]) == len(result["layers"])
+    assert result["best"] is None
 
 
 def test_tuned_savedmodel_is_exported_again(place: Path) -> None:
