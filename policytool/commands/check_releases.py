@@ -141,7 +141,7 @@ def changing_releases(loaded: LoadedModel, releases: Sequence[str]) -> frozenset
     return frozenset(
         after
         for before, after in pairwise(measured)
-        if (agreeing := agreeing_releases(root, before, loaded.loaders)) and after not in agreeing
+        if (agreeing := agreeing_releases(root, before)) and after not in agreeing
     )
 
 

@@ -10,6 +10,7 @@ applied.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence  # noqa: TC003  # for the codec
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC001  # for the codec
-from policytool.model.model import Verdict  # noqa: TC001  # for the codec
+from policytool.model.model import Verdict, verdict_of
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 from policytool.releases.releases import target_and_containers
 from policytool.support.grouping import group_pairs
@@ -110,8 +111,8 @@ class Conversion(Struct, frozen=True, kw_only=True):
 
     agreeing: tuple[str, ...] = ()
     """
-    The releases of the target's family that are not known to fail on the result and whose measured
-    predictions equal those of the target; empty if a layer was not measured.
+    The releases of the target's family whose measured predictions equal those of the target; empty
+    if a layer was not measured. Some may fail to load the result.
     """
 
 
@@ -143,8 +144,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     kept: tuple[Kept, ...] = ()
     notes: tuple[Note, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    loaders_before: tuple[Verdict, ...] = ()
-    loaders_after: tuple[Verdict, ...] = ()
+    loaders_before: Sequence[Verdict] = ()
+    loaders_after: Sequence[Verdict] = ()
     conversion: Conversion | None = None
     """The conversion for a target, which writes a new file; None if the source is edited."""
 
@@ -164,10 +165,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         """
         if self.conversion is None:
             return ()
-        loading = {verdict.loader for verdict in self.loaders_after if verdict.loads}
-        return tuple(
-            name for name in self.conversion.agreeing if target_and_containers(name)[0] in loading
+        verdicts = (
+            (name, verdict_of(self.loaders_after, target_and_containers(name)[0]))
+            for name in self.conversion.agreeing
         )
+        return tuple(name for name, verdict in verdicts if verdict is not None and verdict.loads)
 
     def note(self, code: str) -> Note | None:
         """Return the first note with a code; None if the plan has none."""

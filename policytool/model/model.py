@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping  # noqa: TC003  # for the codec
+from collections.abc import (  # for the codec
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from enum import StrEnum
+from typing import overload
 
 from msgspec import Struct
 
@@ -331,8 +337,48 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return next(doubts, None) if self.reason is None else None
 
 
-def verdict_of(verdicts: Iterable[Verdict], loader: str) -> Verdict | None:
+class Verdicts(Sequence[Verdict]):
+    """
+    The verdicts of releases on a file, in the order of the releases. Each is computed when it is
+    used, because many callers need that of one release.
+    """
+
+    def __init__(self, loaders: Iterable[str], judge: Callable[[str], Verdict]) -> None:
+        """Compute no verdict yet; ``judge`` returns that of a release, and caches it."""
+        self._loaders = tuple(loaders)
+        self._judge = judge
+
+    def of(self, loader: str) -> Verdict | None:
+        """Return the verdict of a release; None if there is none."""
+        return self._judge(loader) if loader in self._loaders else None
+
+    @overload
+    def __getitem__(self, index: int) -> Verdict: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Verdict, ...]: ...
+    def __getitem__(self, index: int | slice) -> Verdict | tuple[Verdict, ...]:
+        """Return the verdict of the release at an index."""
+        if isinstance(index, slice):
+            return tuple(map(self._judge, self._loaders[index]))
+        return self._judge(self._loaders[index])
+
+    def __len__(self) -> int:
+        """Return the number of releases."""
+        return len(self._loaders)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the verdicts are equal."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        """Return the hash of the verdicts."""
+        return hash(tuple(self))
+
+
+def verdict_of(verdicts: Sequence[Verdict], loader: str) -> Verdict | None:
     """Return the verdict of a release; None if there is none."""
+    if isinstance(verdicts, Verdicts):
+        return verdicts.of(loader)
     return next((verdict for verdict in verdicts if verdict.loader == loader), None)
 
 

@@ -77,7 +77,7 @@ def sized_model(document: Document) -> Model:
     return load_model(document).sized_model
 
 
-def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = None) -> LoadedModel:
+def load_model(document: Document, known_loaders: Sequence[Verdict] | None = None) -> LoadedModel:
     """
     Return the model of a document with a config, together with the document.
 
@@ -137,7 +137,7 @@ def load_model(document: Document, known_loaders: tuple[Verdict, ...] | None = N
     )
 
 
-def verdicts(document: Document) -> tuple[Verdict, ...]:
+def verdicts(document: Document) -> Sequence[Verdict]:
     """
     Return the verdict of each release on a document with a config, such as the document of a plan.
     This does not read policies and graphs, which do not affect verdicts.
@@ -317,7 +317,7 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=compatibility.verdicts(stored_variables),
+        loaders=tuple(compatibility.verdicts(stored_variables)),
         executed_code=code_outside_configs(document),
     )
 

@@ -65,7 +65,7 @@ from policytool.support.files.remote_path import local
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.base import Format
     from policytool.migration.plan import Plan
@@ -358,7 +358,7 @@ class HandOver(ExitStack):
         *,
         is_model: bool = True,
         compiles: bool = False,
-        known_loaders: tuple[Verdict, ...] | None = None,
+        known_loaders: Sequence[Verdict] | None = None,
     ) -> LoadedModel | None:
         """
         Return the model in a document that may run; None for a graph without a config, and for

@@ -34,6 +34,7 @@ from policytool.numerics.verification import (
     disagreeing_release,
     format_obstacle,
     installed_libraries,
+    not_failing,
     size_obstacle,
     weights_obstacle,
 )
@@ -347,12 +348,13 @@ class TensorFlowRun:
         from policytool.migration.convert.conversion_plan import agreeing_releases
 
         writer = self.loaded.origins[-1].id
-        sources = agreeing_releases(decoding.decode(self.loaded), writer, self.loaded.loaders)
+        sources = not_failing(
+            agreeing_releases(decoding.decode(self.loaded), writer), self.loaded.loaders
+        )
+        targets = not_failing(conversion.agreeing, self.plan.loaders_after)
         return disagreeing_release(
             comparison.versions, sources, side="source"
-        ) or disagreeing_release(
-            comparison.versions_after or {}, conversion.agreeing, side="target"
-        )
+        ) or disagreeing_release(comparison.versions_after or {}, targets, side="target")
 
     def _is_unusable_in_target(self, error: WorkerError) -> bool:
         """

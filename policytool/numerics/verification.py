@@ -30,14 +30,15 @@ from policytool.releases.releases import (
     family_of,
     library_and_version,
     release_name,
+    target_and_containers,
 )
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.formats.document import Document
-    from policytool.model.model import Model
+    from policytool.model.model import Model, Verdict
     from policytool.releases.releases import Release
 
 _MOST: Final = 2**30
@@ -156,6 +157,15 @@ def size_obstacle(model: Model) -> str | None:
         f"the weights need {size / _MOST:.1f} GiB; for 1 GiB or more, predictions are compared "
         "only with --verify"
     )
+
+
+def not_failing(releases: Iterable[str], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """
+    Return the releases that are not known to fail on a file. If a release runs a file that is
+    written for an older release, it has the verdict of the older release.
+    """
+    loading = {verdict.loader for verdict in verdicts if verdict.reason is None}
+    return tuple(name for name in releases if target_and_containers(name)[0] in loading)
 
 
 def disagreeing_release(

@@ -25,6 +25,7 @@ from policytool.migration.planning import notes
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model.compatibility import stored_variables
 from policytool.model.loaded_model import once_per_model
+from policytool.model.model import verdict_of
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import release_name, running_release, target_and_containers
 from policytool.rules.base import Finding, Fix, Remedy
@@ -239,20 +240,16 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
     A fix must not make one of the user's targets fail to load the model. A safe fix of any rule
     edits only policy formats, keeps all stored values, and keeps all information for training.
     """
-    before = {verdict.loader: verdict.reason for verdict in plan.loaders_before}
-    lost_note = next(
-        (
-            verdict
-            for verdict in plan.loaders_after
-            if verdict.loader in targets and verdict.reason and before.get(verdict.loader) is None
-        ),
-        None,
-    )
-    if lost_note is not None:
-        return (
-            f"{release_name(lost_note.loader)} loads the original, but would fail to load the "
-            f"result: {lost_note.reason}"
-        )
+    for target in targets:
+        before = verdict_of(plan.loaders_before, target)
+        after = verdict_of(plan.loaders_after, target)
+        if after is None or after.reason is None:
+            continue
+        if before is None or before.reason is None:
+            return (
+                f"{release_name(target)} loads the original, but would fail to load the result: "
+                f"{after.reason}"
+            )
     if (change := plan.note(WRAPPER_POLICY)) is not None:
         return change.message
     if unsafe:
@@ -334,15 +331,13 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
         return otherwise
     if plan.refusals:
         return f"migrate cannot convert the model: {plan.refusals[0].message}; {otherwise}"
-    open_reason = next(
-        (verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None
-    )
-    if not open_reason:
+    verdict = verdict_of(plan.loaders_after, target)
+    if verdict is None or verdict.not_judged is None:
         return None
     name = release_name(target)
     return (
         f"migrate --target {target} converts the model, but its compatibility with {name} is "
-        f"unknown: {open_reason}"
+        f"unknown: {verdict.not_judged}"
     )
 
 

@@ -15,7 +15,7 @@ from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.loaded_model import current_name
-from policytool.model.model import Obstacle
+from policytool.model.model import Obstacle, verdict_of
 from policytool.releases import keras_objects, policy
 from policytool.releases.keras_objects import SHARED_ID
 from policytool.releases.policy import PolicyMap
@@ -234,7 +234,8 @@ def incompatible_policy_format(case: RuleInput, options: AuditOptions) -> Iterat
 
 def _policy_reason(verdicts: Sequence[Verdict], target: str) -> str | None:
     """Return the reason why a target cannot read the policies; None if it can."""
-    causes = (cause for verdict in verdicts if verdict.loader == target for cause in verdict.causes)
+    verdict = verdict_of(verdicts, target)
+    causes = verdict.causes if verdict is not None else ()
     return next((cause.reason for cause in causes if cause.kind is Obstacle.POLICY), None)
 
 

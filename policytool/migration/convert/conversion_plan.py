@@ -48,7 +48,7 @@ from policytool.model.model import Obstacle, verdict_of
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import behaviour, layer_classes
 from policytool.releases.behaviour import Proof
-from policytool.releases.releases import KERAS3, TFJS, family_of, get, target_and_containers
+from policytool.releases.releases import KERAS3, TFJS, family_of, get
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError, UsageError
 
@@ -129,25 +129,19 @@ def _unmeasured_arguments(unit: Unit, context: ConversionContext) -> tuple[str, 
     )
 
 
-def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+def agreeing_releases(root: Unit, release: str) -> tuple[str, ...]:
     """
-    Return the releases of a release's family, oldest first, that load a model and whose measured
-    predictions equal those of the release; empty if a layer was not measured.
+    Return the releases of a release's family, oldest first, whose measured predictions equal those
+    of the release; empty if a layer was not measured. Some may fail to load the model.
 
     :param root: the model in the release's form
-    :param verdicts: the verdict of each release on the file
     """
     releases = behaviour.measured_releases(family_of(release))
     changes = _changes(root, family_of(release))
     if release not in releases or changes is None:
         return ()
-    loading = {verdict.loader for verdict in verdicts if verdict.reason is None}
-    loaded = [
-        name
-        for name in _equal_releases_around(releases, releases.index(release), changes)
-        if target_and_containers(name)[0] in loading
-    ]
-    return tuple(_with_equal_masks(root, release, loaded))
+    others = _equal_releases_around(releases, releases.index(release), changes)
+    return tuple(_with_equal_masks(root, release, others))
 
 
 def _changes(root: Unit, family: str) -> frozenset[str] | None:
@@ -424,7 +418,7 @@ class _Attempt(Struct, frozen=True, kw_only=True):
     log: Log
     conversion: Conversion
     refusals: tuple[Refusal, ...]
-    loaders: tuple[Verdict, ...] = ()
+    loaders: Sequence[Verdict] = ()
     """The verdict of each release on the result; empty if the conversion was refused before."""
 
 
@@ -500,7 +494,7 @@ def _attempt(
         refusals = tuple(_refused_by_tfjs(document))
         return _Attempt(log=log, conversion=conversion, refusals=refusals)
     loaders = reading.verdicts(document)
-    agreeing = agreeing_releases(root, target.release, loaders)
+    agreeing = agreeing_releases(root, target.release)
     return _Attempt(
         log=log,
         conversion=replace(conversion, agreeing=agreeing),

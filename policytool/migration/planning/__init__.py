@@ -31,13 +31,14 @@ from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import reading
 from policytool.model.compatibility import stored_variables
 from policytool.model.loaded_model import once_per_model
+from policytool.model.model import verdict_of
 from policytool.releases.generations import KERAS_1
 from policytool.releases.releases import generation_of, release_name
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns.selection import selecting_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.training import Training
@@ -149,7 +150,7 @@ def _retraces(loaded: LoadedModel, options: Options) -> bool:
     return options.retrace and loaded.document.format == "savedmodel"
 
 
-def _verdicts_after(loaded: LoadedModel, draft_plan: Plan) -> tuple[Verdict, ...]:
+def _verdicts_after(loaded: LoadedModel, draft_plan: Plan) -> Sequence[Verdict]:
     """
     Return the verdict of each release on the edited file, without reading the unchanged graph.
     """
@@ -207,7 +208,7 @@ def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]
         )
 
 
-def unloadable(verdicts: tuple[Verdict, ...]) -> Iterator[Refusal]:
+def unloadable(verdicts: Sequence[Verdict]) -> Iterator[Refusal]:
     """Yield a refusal for a file that no release loads because of its stored variables."""
     cause = stored_variables.damage(verdicts)
     if cause is not None:
@@ -219,12 +220,12 @@ def unloadable(verdicts: tuple[Verdict, ...]) -> Iterator[Refusal]:
 
 
 def _still_refused(
-    options: Options, edits: tuple[Edit, ...], after: tuple[Verdict, ...]
+    options: Options, edits: tuple[Edit, ...], after: Sequence[Verdict]
 ) -> Iterator[Refusal]:
     """Yield a refusal if the target still fails to load the edited file."""
     if options.target is None or not edits:
         return
-    verdict = next((verdict for verdict in after if verdict.loader == options.target), None)
+    verdict = verdict_of(after, options.target)
     if verdict is not None and verdict.reason is not None:
         yield Refusal(
             code="incompatible-with-target",

@@ -21,6 +21,7 @@ from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_under_other_keys
 from policytool.model import custom_classes, presets
 from policytool.model.hazards import LAMBDA
+from policytool.model.model import verdict_of
 from policytool.model.rounded_weights import CASTABLE
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, dtypes, policy
@@ -215,9 +216,10 @@ def about_keras3(loaded: LoadedModel, after: Sequence[Verdict]) -> Iterator[Note
     In Keras 3, the policy of a wrapper decides in which dtype the wrapped layer computes.
     """
     newest_keras = newest(KERAS3).id
-    failing = {verdict.loader for verdict in loaded.loaders if verdict.reason is not None}
-    verdict = next((verdict for verdict in after if verdict.loader == newest_keras), None)
-    if loaded.is_keras3 or newest_keras not in failing or verdict is None or verdict.reason:
+    before, verdict = verdict_of(loaded.loaders, newest_keras), verdict_of(after, newest_keras)
+    if loaded.is_keras3 or before is None or before.reason is None:
+        return
+    if verdict is None or verdict.reason is not None:
         return
     for index, child in layers_with_other_policies(loaded):
         wrapper, layer = loaded.layers[index], loaded.layers[child]

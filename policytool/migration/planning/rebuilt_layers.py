@@ -30,7 +30,7 @@ from policytool.releases.policy import Policy
 from policytool.releases.releases import is_since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document
     from policytool.formats.edits import Edit
@@ -67,8 +67,8 @@ def check_revived(loaded: LoadedModel, decisions: Decisions) -> None:
 
 
 def loaders(
-    document: Document, edits: Iterable[Edit], verdicts: tuple[Verdict, ...]
-) -> tuple[Verdict, ...]:
+    document: Document, edits: Iterable[Edit], verdicts: Sequence[Verdict]
+) -> Sequence[Verdict]:
     """
     Return the verdicts on a rewritten file, including failures of releases that revive more layers
     from traces than the newest release.

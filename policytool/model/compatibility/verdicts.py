@@ -12,6 +12,7 @@ loads a file without doubts. Otherwise the outcome is unknown, and
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from policytool.model.compatibility.incompatibilities import (
     Evidence,
     Incompatibility,
 )
-from policytool.model.model import Cause, Obstacle, Verdict, verdict_of
+from policytool.model.model import Cause, Obstacle, Verdict, Verdicts
 from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
 from policytool.releases.layer_classes import layer_facts
@@ -46,7 +47,7 @@ from policytool.releases.releases import (
 from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.compatibility.stored_variables import StoredVariables
@@ -66,10 +67,11 @@ NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 """Formats that ``load_model`` never supports: part of a model, or the input of a converter."""
 
 
-def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
+def verdicts(stored: StoredVariables) -> Sequence[Verdict]:
     """
     Return the verdicts on a document of :data:`LOADERS`, and of releases between them that fail for
     a cause of their own, in the order of the releases; empty for formats in :data:`NOT_LOADED`.
+    Each is computed when it is used.
     """
     document, origins, placed = stored.document, stored.origins, stored.placed
     traits = stored.traits
@@ -93,18 +95,25 @@ def verdicts(stored: StoredVariables) -> tuple[Verdict, ...]:
         for group in groups
         if not group.custom and known_arguments.is_known(group.kind, group.class_name)
     ]
-    loader_verdicts = [
-        _with_variables(_verdict(loader, evidence, matching_rows, built_in, open_questions), stored)
-        for loader in LOADERS
-    ]
-    if compiled is not None:
-        loader_verdicts = [_with_training(verdict, compiled) for verdict in loader_verdicts]
-    others = (
-        *_with_other_operations(evidence, loader_verdicts),
-        *_unlike_neighbors(matching_rows),
+
+    @cache
+    def judge(loader: str) -> Verdict:
+        verdict = _with_variables(
+            _verdict(loader, evidence, matching_rows, built_in, open_questions), stored
+        )
+        return verdict if compiled is None else _with_training(verdict, compiled)
+
+    others = {
+        verdict.loader: verdict
+        for verdict in (
+            *_with_other_operations(evidence, judge),
+            *_unlike_neighbors(matching_rows),
+        )
+    }
+    return Verdicts(
+        sorted({*LOADERS, *others}, key=position),
+        lambda loader: others[loader] if loader in others else judge(loader),
     )
-    by_loader = {verdict.loader: verdict for verdict in (*loader_verdicts, *others)}
-    return tuple(by_loader[name] for name in sorted(by_loader, key=position))
 
 
 def _unlike_neighbors(matching_rows: Sequence[Incompatibility]) -> Iterator[Verdict]:
@@ -120,7 +129,7 @@ def _unlike_neighbors(matching_rows: Sequence[Incompatibility]) -> Iterator[Verd
 
 
 def _with_other_operations(
-    evidence: Evidence, loader_verdicts: Sequence[Verdict]
+    evidence: Evidence, judge: Callable[[str], Verdict]
 ) -> Iterator[Verdict]:
     """
     Yield the verdicts of releases in which operations, which are measured in all releases of Keras
@@ -131,11 +140,13 @@ def _with_other_operations(
     releases = releases_in("keras3.0 on")
     objections = {name: frozenset(_operation_objections(name, evidence)) for name in releases}
     for loader in releases.difference(LOADERS):
-        before, after = (verdict_of(loader_verdicts, name) for name in measured_neighbors(loader))
-        if before is None or after is None or before.reason != after.reason:
+        own = objections[loader]
+        neighbors = measured_neighbors(loader)
+        theirs, others = (objections[name] for name in neighbors)
+        if own == theirs or theirs != others:
             continue
-        own, theirs = objections[loader], objections[before.loader]
-        if own != theirs and theirs == objections[after.loader]:
+        before, after = map(judge, neighbors)
+        if before.reason == after.reason:
             causes = (*(cause for cause in before.causes if cause not in theirs), *own)
             reason = causes[0].reason if causes else None
             yield replace(before, loader=loader, reason=reason, causes=causes, training=None)

@@ -17,7 +17,7 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.options import UNCHANGED_POLICIES
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
-from policytool.model.model import Outcome
+from policytool.model.model import Outcome, verdict_of
 from policytool.releases.releases import BACKENDS, CURRENT, is_known, release_name
 from policytool.reports import layout
 from policytool.reports.page import (
@@ -218,10 +218,10 @@ def _releases(migration: Migration) -> Iterator[Fact]:
     plan = migration.plan
     if plan.conversion is not None:  # the verdict names the release that it is for
         target = plan.conversion.target
-        target_verdicts = [verdict for verdict in plan.loaders_after if verdict.loader == target]
+        verdict = verdict_of(plan.loaders_after, target)
         yield from (
             Fact(label=label, text=text, tone=Tone.CAUTION)
-            for label, text in loader_lines(target_verdicts)
+            for label, text in loader_lines([verdict] if verdict is not None else [])
             if label in {UNKNOWN, COMPILE}
         )
         return
@@ -391,7 +391,7 @@ def _newest_failure(migration: Migration) -> str:
     sentence; nothing if the user set a policy or a target.
     """
     plan = migration.plan
-    newest = next((entry for entry in plan.loaders_before if entry.loader == CURRENT[-1]), None)
+    newest = verdict_of(plan.loaders_before, CURRENT[-1])
     if (
         plan.suffix != UNCHANGED_POLICIES
         or newest is None

@@ -8,7 +8,7 @@ import pytest
 
 from policytool.migration.convert.conversion_plan import agreeing_releases
 from policytool.model.model import Verdict
-from policytool.numerics.verification import disagreeing_release
+from policytool.numerics.verification import disagreeing_release, not_failing
 from policytool.releases import behaviour
 from policytool.releases.releases import LOADERS
 from tests.helpers.convertible_models import converted, input2, keras2, layer2
@@ -30,7 +30,6 @@ TABLE: Final[dict[str, Any]] = {
         "Flatten": {"Flatten": {"arguments": {}, "releases": {"keras3.15": 9}}},
     },
 }
-LOADING: Final = tuple(Verdict(loader=name, reason=None) for name in LOADERS)
 
 
 @pytest.fixture(autouse=True)
@@ -50,35 +49,36 @@ def dense(activation: str) -> dict[str, Any]:
 
 class TestLayers:
     def test_all_releases_agree_on_an_unchanged_layer(self) -> None:
-        found = agreeing_releases(keras3(dense("tanh")), "keras3.15", LOADING)
+        found = agreeing_releases(keras3(dense("tanh")), "keras3.15")
         assert found == tuple(RELEASES[2:])
 
     def test_releases_before_a_change_do_not_agree(self) -> None:
-        found = agreeing_releases(keras3(dense("relu")), "keras3.15", LOADING)
+        found = agreeing_releases(keras3(dense("relu")), "keras3.15")
         assert found == tuple(f"keras3.{minor}" for minor in range(5, 16))
 
     def test_releases_agree_only_between_the_changes_around_the_target(self) -> None:
         model = keras3(dense("elu"))
         middle = tuple(f"keras3.{minor}" for minor in range(2, 12))
-        assert agreeing_releases(model, "keras3.6", LOADING) == middle
-        assert agreeing_releases(model, "keras3.1", LOADING) == ("keras3.0", "keras3.1")
+        assert agreeing_releases(model, "keras3.6") == middle
+        assert agreeing_releases(model, "keras3.1") == ("keras3.0", "keras3.1")
 
     def test_only_the_target_agrees_on_a_layer_that_it_changed(self) -> None:
         model = keras3(layer2("Flatten", "flatten", [["x", 0, 0, {}]]))
-        assert agreeing_releases(model, "keras3.15", LOADING) == ("keras3.15",)
+        assert agreeing_releases(model, "keras3.15") == ("keras3.15",)
 
     def test_no_release_agrees_on_a_layer_that_was_not_measured(self) -> None:
         wrapped = layer2("Dense", "dense", [["x", 0, 0, {}]], units=2)
         model = keras3(wrapped | {"class_name": "Discretization"})
         assert behaviour.changing_releases("NoSuchLayer", {}, "keras3") is None
-        assert agreeing_releases(model, "tf2.3", LOADING) == ()
+        assert agreeing_releases(model, "tf2.3") == ()
 
     def test_incompatible_releases_are_not_among_the_agreeing(self) -> None:
         verdicts = tuple(
             Verdict(loader=name, reason="too old" if name == "keras3.0" else None)
             for name in LOADERS
         )
-        found = agreeing_releases(keras3(dense("tanh")), "keras3.15", verdicts)
+        agreeing = agreeing_releases(keras3(dense("tanh")), "keras3.15")
+        found = not_failing(agreeing, verdicts)
         assert found == tuple(f"keras3.{minor}" for minor in range(3, 16))
 
 
@@ -93,7 +93,7 @@ class TestMasks:
             layer2("Add", "add", [["masking", 0, 0, {}], ["masking", 0, 0, {}]]),
             layer2("GlobalAveragePooling1D", "pool", [["add", 0, 0, {}]]),
         ]
-        found = agreeing_releases(keras3(*layers), "keras3.15", LOADING)
+        found = agreeing_releases(keras3(*layers), "keras3.15")
         assert found[-1] == "keras3.15"
         assert "keras3.3" not in found
 
