@@ -98,7 +98,11 @@ if not TYPE_CHECKING:  # else type checkers would accept every name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), _INTERNAL.get(name, name))
+        from policytool.support.processes.collection import without_collection
+
+        with without_collection():  # it would look through all objects of Keras
+            module = import_module(f"{__name__}.{_HOMES[name]}")
+        return getattr(module, _INTERNAL.get(name, name))
 
 
 def __dir__() -> list[str]:

@@ -27,6 +27,7 @@ from policytool.commands.arguments.reading import (
     InspectArguments,
 )
 from policytool.commands.arguments.running import CheckArguments, TuneArguments
+from policytool.support.processes.collection import without_collection
 
 if TYPE_CHECKING:
     from policytool.formats.discovery import Input
@@ -305,6 +306,7 @@ def explain(call: ExplainCall) -> "Explanation":
     return Explanation(explain_message(call.text, model))
 
 
+@without_collection()  # it would look through all objects of Keras again and again
 def load(
     path: "StrPath | tuple[StrPath, StrPath]",
     *,

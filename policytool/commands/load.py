@@ -30,7 +30,6 @@ from policytool.releases.releases import KERAS2, KERAS3
 from policytool.support import limits, steps
 from policytool.support.errors import MissingPackageError, ModelFileError
 from policytool.support.files.remote_path import local
-from policytool.support.processes.collection import without_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -99,10 +98,9 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
     ):
         document = format_detection.document(source.path, source.display_path)
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
-        with without_collection():  # which looks through all objects of Keras again and again
-            copy = _loadable_copy(document, source, weights, keras, hand_over)
-            names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
-            return _load_copy(copy, names, keras, trust=trust)
+        copy = _loadable_copy(document, source, weights, keras, hand_over)
+        names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
+        return _load_copy(copy, names, keras, trust=trust)
 
 
 def _loadable_copy(
