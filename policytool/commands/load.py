@@ -175,8 +175,8 @@ def _converted(
         details=False,
     )
     done = migrate_loaded(loaded, source, request)
-    if done.status is Status.WRITTEN and done.target is not None:
-        return hand_over.adopt(local(done.target), loaded.document.path, done.plan)
+    if done.written is not None:
+        return hand_over.adopt(done.written.target, loaded.document.path, done.plan)
     verdict = _verdict(loaded, keras)
     is_possible = verdict is None or verdict.outcome is not Outcome.INCOMPATIBLE
     if otherwise is not None and (is_possible or done.status is Status.UNCHANGED):

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import FORMATS, format_detection
+from policytool.formats import FORMATS, format_detection, keras_directory
 from policytool.formats.document import Tensor, ValuesError
-from policytool.formats.edits import Counts, WriteOptions
+from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.formats.format_detection import open_values
 from policytool.formats.writers import Creator, flat, refuse_collisions
 from policytool.formats.writing import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.formats.document import Document, Values
-    from policytool.formats.edits import Cast, Content, Counted, Placement, Written
+    from policytool.formats.edits import Cast, Content, Counted, Placement
     from policytool.formats.writing import AnyOutput, OutputPlace
 
 
@@ -51,12 +51,14 @@ def build(
     or in place of ``source``.
 
     The new file is complete, read back and compared with the source's values before it replaces
-    anything. :attr:`policytool.formats.edits.Written.counts` has the effects of casts on values, by
-    the path of the placement.
+    anything, unless it is private. :attr:`policytool.formats.edits.Written.counts` has the effects
+    of casts on values, by the path of the placement.
 
     :raises ModelFileError: as in :func:`policytool.formats.writing.write_output`; with the codes of
         reading, if the source is damaged.
     """
+    if options.is_private:
+        return _write_private(source, document, target, content)
 
     def output(place: OutputPlace) -> AnyOutput:
         """Return the output for a new file in the container of the content."""
@@ -92,6 +94,25 @@ def build(
         )
 
     return write_output(source, target, options, output)
+
+
+def _write_private(source: Path, document: Document, target: Path, content: Content) -> Written:
+    """
+    Write content to an output that only this process reads, in the form that costs the least time.
+
+    :raises ModelFileError: as :func:`build` does.
+    """
+    with report_failures(document.path, target), open_values(source, document) as values:
+        creator = _creator(content)
+        refuse_collisions(content, creator.state_group)
+        if creator.unpack is not None and keras_directory.is_loaded_by(content.keras_version):
+            target = target.with_suffix("")  # with that of an archive, Keras opens a file
+            target.mkdir()
+            write = creator.unpack
+        else:
+            target.touch()
+            write = creator.write
+        return Written(target=target, counts=write(target, content, values))
 
 
 def measure(source: Path, document: Document, casts: Sequence[Cast]) -> Counted:

@@ -32,6 +32,12 @@ _JSON_FILES: Final = frozenset({CONFIG, METADATA})
 """Files that make a directory an unpacked model. A path to such a file leads to the directory."""
 
 
+def is_loaded_by(keras_version: str) -> bool:
+    """Return whether a version of Keras loads these directories, as Keras 3.4 and later do."""
+    parts = keras_version.split(".")[:2]
+    return [int(part) for part in parts if part.isdigit()] >= [3, 4]
+
+
 def recognise(probe: Probe) -> bool:
     """Return whether the directory contains the JSON files of an unpacked model."""
     return probe.names >= _JSON_FILES and not keras_hub.is_preset(probe.path)

@@ -201,6 +201,12 @@ class Creator(Struct, frozen=True, kw_only=True):
     of casts on the values, by :attr:`policytool.formats.edits.Placement.path`.
     """
 
+    unpack: Callable[[Path, Content, Values | None], Counted] | None = None
+    """
+    Write an unpacked archive into an empty directory, for a release that loads it; None if the
+    format is not an archive. The directory has the document of the archive.
+    """
+
     document: Callable[[Content, str], Document]
     """Return the document of the new file, as if it were at a path."""
 

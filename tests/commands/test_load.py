@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
 
 MODEL: Final = "a model"
+NEWEST: Final = newest(KERAS3).id
 
 
 @dataclass
@@ -41,6 +43,7 @@ class RecordingKeras:
     classes: list[str | None] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     path: str = ""
+    is_archive: bool = False
     collects: bool = True
 
     def load_model(self, path: str, **options: object) -> str:
@@ -48,6 +51,7 @@ class RecordingKeras:
         if self.fails:
             raise ValueError("Unknown layer")
         self.path, self.options, self.collects = path, options, gc.isenabled()
+        self.is_archive = zipfile.is_zipfile(path)
         layers = policytool.inspect(path).layers
         self.policies = [layer.policy for layer in layers]
         self.classes = [layer.class_name for layer in layers]
@@ -71,9 +75,9 @@ class RecordingKeras:
 def use_keras(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RecordingKeras]:
     """Return a function that makes a recording Keras the installed one."""
 
-    def use(family: str = KERAS3, **arguments: Any) -> RecordingKeras:  # its fields
+    def use(release: str = NEWEST, **arguments: Any) -> RecordingKeras:  # its fields
         keras = RecordingKeras(**arguments)
-        installed = InstalledKeras(module=keras.module(), release=newest(family).id)
+        installed = InstalledKeras(module=keras.module(), release=release)
         monkeypatch.setattr(loading, "installed_keras", lambda: installed)
         return keras
 
@@ -90,13 +94,25 @@ def test_file_that_keras_loads_is_not_converted(use_keras: Callable[..., Recordi
     assert not Path(keras.path).exists()
 
 
-def test_file_of_another_family_is_converted(use_keras: Callable[..., RecordingKeras]) -> None:
-    """Keras 3 gets an archive with the policies of the HDF5 file of TF 2.15."""
-    keras = use_keras()
+@pytest.mark.parametrize(
+    ("release", "is_archive"),
+    [(NEWEST, False), ("keras3.6", False), ("keras3.4", True), ("keras3.3", True)],
+)
+def test_file_of_another_family_is_converted(
+    release: str,
+    is_archive: bool,  # noqa: FBT001
+    use_keras: Callable[..., RecordingKeras],
+) -> None:
+    """
+    Keras 3 gets a model with the policies of the HDF5 file of TF 2.15. If its measured release
+    loads directories, it is one, which needs no checksum, without the suffix of an archive.
+    """
+    keras = use_keras(release)
     path = FIXTURES / "tf2.15" / "global_mixed_float16.h5"
-    assert not policytool.inspect(path).releases[newest(KERAS3).id].loads
+    assert not policytool.inspect(path).releases[NEWEST].loads
     assert policytool.load(path) == MODEL
-    assert keras.path.endswith(".keras")
+    assert keras.is_archive is is_archive
+    assert keras.path.endswith(".keras") is is_archive
     assert keras.policies == [layer.policy for layer in policytool.inspect(path).layers]
 
 
@@ -136,7 +152,7 @@ def test_converted_file_is_not_read_again(
 
 def test_archive_is_converted_for_tf_keras(use_keras: Callable[..., RecordingKeras]) -> None:
     """The other direction."""
-    keras = use_keras(KERAS2)
+    keras = use_keras(newest(KERAS2).id)
     assert policytool.load(FIXTURES / "keras3.15" / "global_mixed_float16.keras") == MODEL
     assert "mixed_float16" in keras.policies
 
@@ -156,7 +172,7 @@ def test_architecture_and_weights_become_a_model(
     keras = use_keras()
     pair = (source.with_suffix(".json"), source)
     assert policytool.load(pair) == MODEL
-    assert keras.path.endswith(".keras")
+    assert Path(keras.path).name == "global_mixed_float16.keras3.15"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +265,7 @@ def test_file_that_cannot_be_converted_names_the_reason(
     use_keras: Callable[..., RecordingKeras],
 ) -> None:
     """Keras 2 has no quantized policies."""
-    use_keras(KERAS2)
+    use_keras(newest(KERAS2).id)
     expected = (
         f"policytool migrate --target {newest(KERAS2).id} cannot convert it: .*quantized policy"
     )
@@ -306,7 +322,7 @@ def test_error_of_keras_names_the_file(use_keras: Callable[..., RecordingKeras])
         ("True", ("keras", "tf_keras"), "2.18.0", "tf_keras2.18"),
         ("1", ("keras",), "2.15.0", "tf2.15"),
         ("", ("tf_keras",), "2.21.0", "tf_keras2.21"),
-        ("", ("keras",), "3.99.0", newest(KERAS3).id),
+        ("", ("keras",), "3.99.0", NEWEST),
     ],
 )
 def test_installed_keras(

@@ -35,20 +35,31 @@ members, so that the same input gives the same file.
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
     """Write a model into an empty draft."""
-    from policytool.formats.hdf5 import groups as _hdf5
     from policytool.formats.keras_archive import rewrite as _archive
 
-    placements = (("/", placement) for placement in _placements(content))
     with draft.open("r+b") as stream, zipfile.ZipFile(stream, "w") as archive:
         archive.writestr(zipfile.ZipInfo(METADATA), ascii_json(_metadata(content)))
         archive.writestr(zipfile.ZipInfo(CONFIG), ascii_json(content.config))
         with _archive.new_member(
             archive, stream, zipfile.ZipInfo(_WEIGHTS), _value_bytes(content)
         ) as start:
-            counts = _hdf5.write_variables(
-                draft, _attributes(content), placements, values, start=start
-            )
-    return counts
+            return _write_weights(draft, content, values, start=start)
+
+
+def unpack(folder: Path, content: Content, values: Values | None) -> Counted:
+    """Write the members of an archive into an empty directory, without their checksums."""
+    (folder / METADATA).write_text(ascii_json(_metadata(content)))
+    (folder / CONFIG).write_text(ascii_json(content.config))
+    weights = folder / _WEIGHTS
+    weights.touch()
+    return _write_weights(weights, content, values)
+
+
+def _write_weights(path: Path, content: Content, values: Values | None, start: int = 0) -> Counted:
+    from policytool.formats.hdf5 import groups as _hdf5
+
+    placements = (("/", placement) for placement in _placements(content))
+    return _hdf5.write_variables(path, _attributes(content), placements, values, start=start)
 
 
 def _value_bytes(content: Content) -> int:
@@ -118,4 +129,4 @@ def _metadata(content: Content) -> Json:
 
 def creator() -> Creator:
     """Return the creator of new models in this format."""
-    return Creator(write=write, document=document, check=check)
+    return Creator(write=write, unpack=unpack, document=document, check=check)
