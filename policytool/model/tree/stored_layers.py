@@ -20,6 +20,7 @@ from policytool.model.tree.site import LAYERS, Site
 from policytool.releases.generations import SubPolicy
 from policytool.support import limits
 from policytool.support.errors import LimitError
+from policytool.support.grouping import group_pairs
 from policytool.support.steps import spend
 
 if TYPE_CHECKING:
@@ -142,9 +143,7 @@ def _natural(group: tuple[str, ...]) -> list[list[str | int]]:
 
 def _parents_first(sites: Sequence[Site]) -> tuple[Site, ...]:
     """Return the sites in the order of a walk, with their new positions as parents."""
-    children: dict[int | None, list[int]] = {}
-    for index, site in enumerate(sites):
-        children.setdefault(site.parent, []).append(index)
+    children = group_pairs((site.parent, index) for index, site in enumerate(sites))
     ordered: list[Site] = []
     pending: list[tuple[int, int | None]] = [(0, None)]
     while pending:
