@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from policytool.commands.arguments.declaration import as_path, as_texts
-from policytool.commands.check_options import CheckOptions
+from policytool.commands.check_options import CheckOptions, RunOptions
 from policytool.commands.check_run import (
     check_job,
     check_readable,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.check_results.verdicts import NotComparable
-    from policytool.numerics.check_sides import CheckSource, PreparedSide, UserFunction
+    from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.hand_over import HandOver, PrivateCopy
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidate_layers import Candidates
@@ -417,25 +417,16 @@ def _digest(paths: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
-class TuneOptions(Struct, frozen=True, kw_only=True):
+class TuneOptions(RunOptions, frozen=True, kw_only=True):
     """The options of a search."""
 
     candidate: Options
     """The policy of the converted layers, and the policies that the user sets for layers."""
 
     objective: Objective
-    weights: Path | None = None
-    inputs: Path | UserFunction | None = None
-    """A file with arrays, or a function that returns batches; None for synthetic inputs."""
-
-    batches: int | None = None
-    batch_size: int | None = None
-    seed: int = 1
     budget: Budget = field(default_factory=Budget)
     record: Path | None = None
     """The file in which trials are recorded, and from which an earlier search continues."""
-
-    device: str = "auto"
 
 
 def tune_options(arguments: TuneArguments) -> TuneOptions:

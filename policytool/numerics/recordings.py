@@ -21,7 +21,7 @@ from policytool.numerics.check_results.checks import (  # noqa: TC001  # for the
     CheckSide,
     TensorFlowDevice,
 )
-from policytool.numerics.check_results.metrics import TensorReductions
+from policytool.numerics.check_results.metrics import CallOfLayer, TensorReductions
 from policytool.numerics.check_results.verdicts import Origin
 from policytool.numerics.verdicts.answers import file_paths
 from policytool.numerics.verdicts.tolerances import grown_tolerances, is_newly_nonfinite
@@ -68,18 +68,11 @@ class RecordedTensor(Struct, frozen=True, kw_only=True):
     """The binary exponents of the values that are normal in float32, each with its count."""
 
 
-class RecordedCall(Struct, frozen=True, kw_only=True):
-    """One call of a layer."""
+class RecordedCall(CallOfLayer, frozen=True, kw_only=True):
+    """One call of a layer in the model that was recorded."""
 
-    path: str
-    class_name: str
-    number: int
     compute: str | None
-    inputs: tuple[str, ...]
     within: tuple[str, ...]
-    depth: int
-    children: int
-    is_model: bool
     begun: int
     """The number of calls that began before this one."""
 
