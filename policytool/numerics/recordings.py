@@ -25,6 +25,7 @@ from policytool.numerics.check_results.metrics import CallOfLayer, TensorReducti
 from policytool.numerics.check_results.verdicts import Origin
 from policytool.numerics.verdicts.answers import file_paths
 from policytool.numerics.verdicts.tolerances import grown_tolerances, is_newly_nonfinite
+from policytool.support.grouping import EachOnce
 from policytool.support.text import codec, jsontext
 
 if TYPE_CHECKING:
@@ -445,17 +446,14 @@ def _mask_origin(run: CheckRun, place: int, pairs: Sequence[CallPair]) -> LayerC
     all masks are the same.
     """
     masks = {(first.path, first.number): (_masks(first), _masks(second)) for first, second in pairs}
-    pending, visited = [place], set()
-    while pending:
-        number = pending.pop()
-        if number not in visited:
-            visited.add(number)
-            trace = run.calls[number].trace
-            pending += trace.producers if trace is not None else ()
+    walk = EachOnce([place])
+    for number in walk:
+        trace = run.calls[number].trace
+        walk.add(trace.producers if trace is not None else ())
     return next(
         (
             run.calls[number]
-            for number in sorted(visited - {place})
+            for number in sorted(walk.visited - {place})
             if len(set(masks[run.calls[number].path, run.calls[number].number])) > 1
         ),
         None,

@@ -40,7 +40,7 @@ from policytool.releases import symbols
 from policytool.releases.graph_ops import path_inputs
 from policytool.support import steps
 from policytool.support.errors import short
-from policytool.support.grouping import group_pairs
+from policytool.support.grouping import EachOnce, group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -521,14 +521,10 @@ class _Paths:
 
     def _called_from(self, functions: Iterable[str]) -> frozenset[str]:
         """Return functions with all functions that they call, directly or indirectly."""
-        pending = list(functions)
-        reached_functions: set[str] = set()
-        while pending:
-            function = pending.pop()
-            if function not in reached_functions:
-                reached_functions.add(function)
-                pending += self._callees.get(function, ())
-        return frozenset(reached_functions - {MAIN})
+        walk = EachOnce(functions)
+        for function in walk:
+            walk.add(self._callees.get(function, ()))
+        return frozenset(walk.visited - {MAIN})
 
     def _ancestors(self, roots: Iterable[str]) -> frozenset[str]:
         """Return the nodes of the main graph that some nodes depend on, including these nodes."""
