@@ -135,8 +135,8 @@ def tune_and_write(
     :raises UsageError: if options contradict the model or each other, or the output is invalid.
     :raises WorkerError: if the child process fails.
     """
-    if crashed_item := crash_guard.split():
-        raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
+    if lost_file := crash_guard.split():
+        raise lost_file
     crash_guard.set_next_file(model.display_path, _LOST)
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)

@@ -56,7 +56,6 @@ from policytool.support.text import codec, jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
 
     from policytool.commands.arguments.running import TuneArguments
     from policytool.formats.discovery import Input
@@ -117,7 +116,7 @@ def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> 
     return source
 
 
-class TrialRuns:
+class TrialRuns(ExitStack):
     """The trials of one search, as a context manager that removes their files."""
 
     def __init__(
@@ -128,6 +127,7 @@ class TrialRuns:
         tools: TensorFlowTools,
         hand_over: HandOver,
     ) -> None:
+        super().__init__()
         self.source = source
         if (loaded := source.loaded) is not None:
             tools.worker.fit(lambda: best_release(loaded))
@@ -149,13 +149,12 @@ class TrialRuns:
         self.versions: Mapping[str, str] = {}
         self._library = ""
         self._backend = "tensorflow"
-        self._stack = ExitStack()
         self._token = uuid.uuid4().hex
         self._check_options = check_options(options, candidates.keeping(frozenset()))
         self._rule = safety_rule(source, self._check_options)
 
     def __enter__(self) -> Self:
-        folder = self._stack.enter_context(self.hand_over.temporary_folder())
+        folder = self.enter_context(self.hand_over.temporary_folder())
         self.reference = check_sides.prepare_side(
             self.source,
             reference_options(self.source, two=False),
@@ -164,14 +163,6 @@ class TrialRuns:
             dequantize=True,
         )
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     def run(self, kept: frozenset[str]) -> Trial:
         """
