@@ -37,7 +37,8 @@ from policytool.reports.plans import diff as diffs
 from policytool.rules import selection
 from policytool.rules.base import Audited, Severity
 from policytool.rules.fixes import FixOutcome
-from policytool.rules.selection.baselines import Baseline
+from policytool.rules.selection.baselines import Baseline, KnownFindings
+from policytool.rules.selection.baselines import of as baseline_of
 from policytool.rules.selection.suppressions import Suppressions, expired_suppressions, suppress
 from policytool.support.errors import UsageError
 from policytool.support.spilled_values import SpilledValues
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
     from policytool.formats.discovery import Input
     from policytool.rules import AuditOptions
-    from policytool.rules.selection.baselines import KnownFindings
     from policytool.rules.selection.suppressions import PathPattern
 
 LINE_COUNTS: Final = ("clean", *(f"{severity.value}s" for severity in Severity), "suppressed")
@@ -396,7 +396,7 @@ def _write_baseline(
     """
     if file is None:
         return passing, []
-    baseline = baselines.baseline_from(audit.audited, passing)
+    baseline = baseline_of(audit.audited, passing)
     text = baselines.text(baseline, file)
     unwritten = options.write_text(f"--write-baseline {file}", file, text)
     return replace(passing, known=baseline.fingerprints), unwritten
@@ -404,7 +404,7 @@ def _write_baseline(
 
 def _print_lines(run: _Run) -> int:
     """Print each result as soon as it is available, and return the exit code."""
-    known = baselines.known_findings(run.baseline)
+    known = KnownFindings(run.baseline, baselines.exists)
     tally = AuditTally(passing=replace(run.suppressions, known=known.by_path))
     terminal, files = run.terminal, run.terminal.report_files
     options_text = portable_options(run.question, run.suppressions, run.baseline, terminal.fail_on)

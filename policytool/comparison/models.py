@@ -432,7 +432,9 @@ class _ModelComparison:
             indices_a = [
                 index
                 for index in children
-                if self._pairs.of_a.get(index) in siblings and _is_in_layer_list(self._a, index)
+                if self._pairs.of_a.get(index) in siblings
+                # the order has a meaning in the list of layers only
+                and self._a.layers[index].attribute == LAYERS
             ]
             indices_b = sorted(self._pairs.of_a[index] for index in indices_a)
             rank = {index: place for place, index in enumerate(indices_b)}
@@ -467,11 +469,6 @@ def _paths(*compared_layers: ComparedLayer) -> frozenset[str]:
         for compared in compared_layers
         for path in (compared.layer.path, *compared.layer.also_at)
     )
-
-
-def _is_in_layer_list(subject: ComparedModel, index: int) -> bool:
-    """Return whether a layer is in the list of layers, in which the order has a meaning."""
-    return subject.layers[index].attribute == LAYERS
 
 
 def _named_variables(compared: ComparedLayer) -> list[Named]:

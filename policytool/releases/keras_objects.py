@@ -134,11 +134,6 @@ def stored_calls(entry: Mapping[str, Json]) -> list[Json]:
     return nodes if isinstance(nodes, list) else []
 
 
-def is_malformed(value: dict[str, Json]) -> bool:
-    """Return whether the class name of an object is itself an object."""
-    return isinstance(value.get(CLASS), dict)
-
-
 def name_of(value: object) -> str | None:
     """
     Return the name by which a release looks up a value: a string, or a serialized function or

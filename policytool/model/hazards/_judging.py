@@ -250,7 +250,7 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
             )
     class_name, config = keras_objects.class_of(value), value.get("config")
     if class_name is None:
-        if keras_objects.is_malformed(value):
+        if isinstance(value.get(keras_objects.CLASS), dict):
             yield (
                 Harm.UNKNOWN,
                 keras_objects.CLASS,
