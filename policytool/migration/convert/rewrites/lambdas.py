@@ -123,7 +123,8 @@ def named_lambdas(root: Unit, context: ConversionContext) -> Unit:
             CUSTOM_CODE,
             None,
             "to load the result, pass the functions of its Lambda layers; review this code of the "
-            f"file, or write your own: load_model(FILE, custom_objects={{{items}}})",
+            f"file, or write your own: load_model(FILE, custom_objects={{{items}}})"
+            f"{'; ... is code to write' if '...' in functions.values() else ''}",
         )
     return changed
 
