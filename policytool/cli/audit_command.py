@@ -296,7 +296,10 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
     """
     on_stdout = None if terminal.diff else terminal.stdout_format
     options.check_binary(terminal.report_files, _REPORTERS, on_stdout)
-    baseline = baselines.read(terminal.baseline) if terminal.baseline is not None else Baseline()
+    file, written = terminal.baseline, terminal.write_baseline
+    is_new = file is not None and written is not None and written.resolve() == file.resolve()
+    is_read = file is not None and (file.exists() or not is_new)
+    baseline = baselines.read(file) if file is not None and is_read else Baseline()
     question = _question(arguments, terminal, baseline)
     every = _inputs(terminal, paths)
     if terminal.stdout_format == json_lines.FORMAT:
@@ -332,6 +335,7 @@ def _question(
         question,
         fail_on=fail_on,
         signatures=baseline.by_path,
+        forbidden=terminal.forbid,
         draws_graph="html" in terminal.formats,
     )
 

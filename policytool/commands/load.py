@@ -218,11 +218,15 @@ def _custom_objects(
         if value is None and (is_preset or keras.module.utils.get_registered_object(name) is None)
     ]
     if missing and not trust:
+        path = loaded.document.path
+        shown = f"policytool migrate {path} --target {keras.loader} --preview shows its code"
+        has_lambdas = any(site.class_name == LAMBDA for site in loaded.sites)
         raise ModelFileError(
-            loaded.document.path,
+            path,
             "runs-code",
-            f"needs {', '.join(missing)}; add it to custom_objects, or use trust=True for files "
-            "from a trusted source",
+            f"needs {', '.join(missing)}; add it to custom_objects"
+            f"{f' ({shown})' if has_lambdas else ''}, or use trust=True for files from a trusted "
+            "source",
         )
     return {
         **custom_objects,

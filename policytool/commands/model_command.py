@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _NEWEST: Final = "keras3"
 """The default target if the user specifies none."""
 
-_UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
+_UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE, Needs.FORBID})
 """
 The options of rules that need more than the planned document, so that only a remedy can resolve
 their findings.

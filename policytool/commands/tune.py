@@ -19,7 +19,7 @@ from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable
 from policytool.numerics.tuning import candidate_layers
 from policytool.numerics.tuning.candidate_layers import candidates as policy_candidates
-from policytool.numerics.tuning.results import NO_EVIDENCE, Ending, TunedLayer, Tuning
+from policytool.numerics.tuning.results import NO_EVIDENCE, Ending, Split, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.verdicts.safety import least_samples
 from policytool.numerics.workers import Worker
@@ -322,7 +322,9 @@ def _tuning(
         device=runs.last.device,
         inputs=runs.last.inputs,
         versions=runs.versions,
-        split=runs.split,
+        split=Split.SHARED
+        if search.uses_validation and runs.split is Split.BATCHES
+        else runs.split,
         layers=tuple(
             _layer(
                 path,

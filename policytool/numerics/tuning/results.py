@@ -325,6 +325,9 @@ class Split(StrEnum):
     BATCHES = "batches"
     """Every second batch, which the search does not use; a single batch is split into two."""
 
+    SHARED = "shared"
+    """Every second batch, which the search used too, because its rows are too few."""
+
     NONE = "none"
     """No separate inputs, because there is only one row, or the batch size is fixed."""
 
