@@ -191,7 +191,7 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
     the masks of a Concatenate for a layer that is called with a mask (``compute_mask`` in
     keras/src/layers/merging/concatenate.py). It numbers these operations from the first.
     """
-    names = _entries(config).keys()
+    names = {name for name, entry in _entries(config).items() if not is_operation(entry)}
     count = 0
     operations: dict[str, str] = {}
     for entry, calls in _mask_flow(config):
