@@ -188,7 +188,7 @@ def repeats_name(config: Mapping[str, Json]) -> bool:
 def clashes_with_mask(config: Mapping[str, Json]) -> bool:
     """
     Return whether Keras 3.6 adds an operation to the graph that has the name of a layer: it joins
-    the masks of a Concatenate for a layer that is called with a mask (``compute_mask`` in
+    the masks of a Concatenate for a recurrent layer, which is called with a mask (``compute_mask`` in
     keras/src/layers/merging/concatenate.py). It numbers these operations from the first.
     """
     names = {name for name, entry in _entries(config).items() if not is_operation(entry)}
@@ -197,13 +197,11 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
     for entry, calls in _mask_flow(config):
         facts = layer_facts(keras_objects.class_of(entry))
         for sources, masks in calls:
-            if not any(masks):
-                continue
             operation = next((operations[name] for name in sources if name in operations), None)
-            if facts.moves == "joined":
+            if facts.moves == "joined" and any(masks):
                 operation = f"concatenate_{count}" if count else "concatenate"
                 count += 1
-            elif operation in names and facts.takes_mask:
+            elif operation in names and facts.takes_states:
                 return True
             if operation is not None:
                 operations[layer_name(entry)] = operation
@@ -254,7 +252,7 @@ def _passed_mask(entry: Mapping[str, Json], inputs: Sequence[bool | None]) -> bo
         inputs=len(inputs),
     )
     subset = "".join("1" if mask else "0" for mask in inputs)
-    words = (rule.out.get(subset) or rule.attached_out.get(subset)) if rule else None
+    words = rule.out.get(subset) if rule else None
     return None if words is None else words[0] != "none"
 
 
@@ -299,15 +297,6 @@ def orders_of_layers(config: Mapping[str, Json]) -> tuple[list[str], list[str]]:
         return sorted(layers, key=lambda name: (-layers[name], first_visits[name]))
 
     return order(has_casts=False), order(has_casts=True)
-
-
-def is_unconnected(config: Mapping[str, Json]) -> bool:
-    """Return whether each output of a functional model is one of its inputs."""
-    inputs, outputs = (
-        {layer for layer, _ in tensors(config.get(key))}
-        for key in ("input_layers", "output_layers")
-    )
-    return bool(outputs) and outputs <= inputs
 
 
 def creates_mask(entry: Mapping[str, Json]) -> bool:
@@ -674,7 +663,7 @@ def _is_model(entry: Mapping[str, Json]) -> bool:
     if not isinstance(config, dict) or "layers" not in config:
         return isinstance(config, list)
     category = layer_facts(keras_objects.class_of(entry)).category
-    return category in {Category.MODEL, Category.UNKNOWN}  # not a Pipeline
+    return category is not Category.PREPROCESSING  # a Pipeline
 
 
 def _below(entry: Mapping[str, Json]) -> Iterator[str]:

@@ -283,9 +283,6 @@ class ConfigTraits:
     clashing_masks: bool = False
     """Whether Keras 3.6 joins masks in an operation that has the name of a layer."""
 
-    unconnected: bool = False
-    """Whether each output of a functional model is an input."""
-
     late_outputs: bool = False
     """Whether an output is a call of a functional model that is counted from 1."""
 
@@ -618,7 +615,6 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.outer_calls |= inbound_nodes.refers_outside(config)
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
-    traits.unconnected |= inbound_nodes.is_unconnected(config)
     traits.repeated_names |= inbound_nodes.repeats_name(config)
     layers = keras_objects.layer_list(config)
     if any(layer_facts(keras_objects.class_of(layer)).moves == "joined" for layer in layers):

@@ -643,8 +643,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf2.12",
         "TF 2.12 does not restore the lookup tables of later releases",
         lambda evidence: (
-            any(layer_facts(name).is_lookup for name in evidence.traits.class_names)
-            and evidence.is_written_in("after tf2.12")
+            _has_child(evidence, "token_counts") and evidence.is_written_in("after tf2.12")
         ),
     ),
     # Functional models of tf_keras 2.21 without a Sequential load: `RevivedInputLayer`
@@ -1130,14 +1129,6 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a TimeDistributed in a TimeDistributed stores the input shape of the layer in it, as "
         "tf_keras 2.21 writes it",
         lambda evidence: evidence.traits.flat_distribution,
-    ),
-    # Files of six releases; Keras 3.6 and 3.15 load them
-    _row(
-        Obstacle.GRAPH,
-        _ALL_CONFIGS,
-        "keras3.10 to keras3.12",
-        "the outputs of a functional model are its inputs",
-        lambda evidence: evidence.traits.unconnected,
     ),
     # Files of TF 2.9 and 2.15, tf_keras 2.21, and Keras 3.12 and 3.15 in Keras 3.0 and 3.6
     _row(

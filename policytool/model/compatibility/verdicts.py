@@ -211,7 +211,7 @@ def _objections_to_metadata(
             continue
         causes = _objections(loader, [(group, objections)])
         is_type_error = bool(objection.refused or objection.lacking) and loader in _RAISING
-        if is_type_error or group.class_name in without_traces:
+        if is_type_error or (group.class_name in without_traces and loader in _RAISING | _REVIVING):
             certain += causes
         elif evidence.has_no_traces or loader not in _REVIVING:
             uncertain += (

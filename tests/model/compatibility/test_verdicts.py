@@ -77,7 +77,6 @@ CLAIMED: Final = (
     "an index contains an ellipsis, which TF 2.4 does not read from JSON",
     "an initializer has an array, which Keras 2 does not read from HDF5",
     "an operation, whose name is not stored, gets the name of a layer",
-    "the outputs of a functional model are its inputs",
     "the weights of a tf-idf layer are not in its config",
     (
         "the weights of a tf-idf layer are stored as a variable, which the layer does not have in "
