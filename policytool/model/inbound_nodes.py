@@ -188,8 +188,9 @@ def repeats_name(config: Mapping[str, Json]) -> bool:
 def clashes_with_mask(config: Mapping[str, Json]) -> bool:
     """
     Return whether Keras 3.6 adds an operation to the graph that has the name of a layer: it joins
-    the masks of a Concatenate for a recurrent layer, which is called with a mask (``compute_mask`` in
-    keras/src/layers/merging/concatenate.py). It numbers these operations from the first.
+    the masks of a Concatenate for a recurrent layer, which is called with a mask
+    (``compute_mask`` in keras/src/layers/merging/concatenate.py). It numbers these operations from
+    the first.
     """
     names = {name for name, entry in _entries(config).items() if not is_operation(entry)}
     count = 0

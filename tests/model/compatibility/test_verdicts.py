@@ -67,6 +67,7 @@ CLAIMED: Final = (
     "Keras 3.6 cannot call a Pipeline, which lacks `compute_output_shape`",
     "Keras 3.6 joins the masks of a Concatenate in an operation with the name of a layer",
     "MultiHeadAttention has an `output_shape`, which is not read before Keras 3.7",
+    "TF 2.12 does not restore the lookup tables of later releases",
     "a FeatureSpace is not a Keras model",
     "a Normalization has one mean for several values, which Keras 3.0 to 3.6 do not repeat",
     "a layer counts the words of a vocabulary that JSON does not contain",
