@@ -18,7 +18,7 @@ from msgspec import Struct
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from policytool.support.text.jsontext import Json
 
@@ -33,6 +33,11 @@ CODE: Final = "__lambda__"
 
 ELLIPSIS: Final = "__ellipsis__"
 """The class of an ellipsis in an index."""
+
+ARRAY: Final = "__numpy__"
+"""The class of a NumPy array or number."""
+
+_CONTAINERS: Final = frozenset({dict, list})
 
 CLASS: Final = "class_name"
 SHARED_ID: Final = "shared_object_id"
@@ -108,6 +113,18 @@ def arguments_of(value: object) -> dict[str, Json]:
     """Return the config of a value if it is an object; otherwise an empty dict."""
     config = value.get("config") if isinstance(value, dict) else None
     return config if isinstance(config, dict) else {}
+
+
+def dicts(*values: Json) -> Iterator[dict[str, Json]]:
+    """Yield each JSON object in some values, at any depth."""
+    pending: list[Json] = list(values)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            yield value
+            pending += [item for item in value.values() if type(item) in _CONTAINERS]
+        elif isinstance(value, list):
+            pending += [item for item in value if type(item) in _CONTAINERS]
 
 
 def policy_name(value: object) -> str | None:
