@@ -66,6 +66,7 @@ GENERATED: Final = (
     *(
         f"docs/evidence/{name}.md"
         for name in (
+            "incompatibilities",
             "migrated",
             "behaviour",
             "conversions",

@@ -127,7 +127,7 @@ def policies_page() -> str:
 
 
 def compatibility_page() -> str:
-    """Return the table of what refuses what as Markdown."""
+    """Return the explanation of verdicts as Markdown."""
     lines = [
         "# Which releases load which files",
         "",
@@ -142,8 +142,8 @@ def compatibility_page() -> str:
         "A model has one of three verdicts for each release:",
         "",
         (
-            "- *incompatible*: the release fails to load the model, for a reason in the tables "
-            "below."
+            "- *incompatible*: the release fails to load the model, for a reason in the tables of "
+            "the evidence."
         ),
         "- *loads*: the release loads the model.",
         ("- *unknown*: the file does not show it. Examples are custom classes, Lambdas,"),
@@ -153,8 +153,9 @@ def compatibility_page() -> str:
         ),
         "",
         (
-            "For SavedModels, an unknown class or key leads to *unknown*, because the release may "
-            "restore the layer from its traces."
+            "TF 2.12 and later restore a layer of a SavedModel from its traces if "
+            "its config fails, "
+            "unless its metadata excludes this."
         ),
         "",
         (
@@ -166,11 +167,34 @@ def compatibility_page() -> str:
             "`compile=False`."
         ),
         "",
-        "## File formats, policies and graphs",
+        (
+            "A release fails to load a class that it does not have, a key that it "
+            "does not support, and "
+            "a config without a key that it requires."
+        ),
+        (
+            "[Evidence](../evidence/arguments.md) lists the measured classes and keys, and "
+            "[another page](../evidence/incompatibilities.md) the incompatible "
+            "file formats, policies "
+            "and graphs. `policytool inspect` names the reason for a model."
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def incompatibilities_page() -> str:
+    """Return the table of what refuses what as Markdown."""
+    lines = [
+        "# File formats, policies and graphs that a release does not load",
         "",
         (
-            "`fixtures/loads.py` measures the rows, with results in `fixtures/loads.json`. "
-            "*All with a config* are HDF5, `.keras`, JSON, YAML and Orbax."
+            "`make docs` generates this page from "
+            "`policytool/model/compatibility/incompatibilities.py`."
+        ),
+        (
+            "`fixtures/loads.py` and `fixtures/claim_files.py` measure the rows, with results in "
+            "`fixtures/loads.json` and `fixtures/claims.json`. *All with a config* "
+            "are HDF5, `.keras`, JSON, YAML and Orbax."
         ),
         "",
         "| formats | releases | reason |",
@@ -184,19 +208,6 @@ def compatibility_page() -> str:
     lines += [
         f"| {formats} | {', '.join(map(_run_words, _measured_runs(names)))} | {reason} |"
         for (formats, reason), names in releases.items()
-    ]
-    lines += [
-        "",
-        "## Classes and keys",
-        "",
-        (
-            "A release also fails to load a class that it does not have, a key that it does not "
-            "support, and a config without a key that it requires."
-        ),
-        (
-            "[Evidence](../evidence/arguments.md) lists the measured classes and keys. "
-            "`policytool inspect` names the class and the key of a model."
-        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -395,6 +406,7 @@ PAGES: Final = {
     "docs/reference/policies.md": policies_page,
     "docs/reference/rules.md": rules_page,
     "docs/reference/compatibility.md": compatibility_page,
+    "docs/evidence/incompatibilities.md": incompatibilities_page,
     "docs/reference/policytool.1": man_page,
     "docs/evidence/arguments.md": arguments_page,
     "docs/evidence/migrated.md": migrated_page,

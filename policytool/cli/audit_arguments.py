@@ -10,9 +10,10 @@ from typing import Annotated, Final, Literal
 from policytool.cli.arguments import CacheArguments
 from policytool.cli.declared_options import CommandLineOption
 from policytool.commands.arguments.declaration import Group, Kind
+from policytool.releases import policy
 from policytool.rules import selection
 from policytool.rules.selection.suppressions import PathPattern, PerFileIgnore, Suppression
-from policytool.support.errors import UsageError, short
+from policytool.support.errors import PolicyNameError, UsageError, short
 from policytool.support.files.remote_path import check_local
 from policytool.support.patterns.matching import check_pattern
 from policytool.support.text.phrases import did_you_mean
@@ -142,6 +143,19 @@ def read_suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
     )
 
 
+def read_policies(value: object, file: Path) -> tuple[str, ...]:
+    """
+    Return the names of policies in a list.
+
+    :raises UsageError: for a name that no release knows
+    """
+    names = _words(value, f"{file} forbid")
+    try:
+        return tuple(policy.policy_from_name(name).name for name in names)
+    except PolicyNameError as error:
+        raise UsageError(f"{file}: the key 'forbid' must list policies: {error}") from error
+
+
 def read_path(value: object, file: Path) -> str:
     """
     Return the path of a file, which is relative to the settings file.
@@ -174,6 +188,16 @@ class AuditCommandLine(CacheArguments):
             Group.SELECTION,
             is_only_setting=True,
             from_file=read_suppressions,
+            is_automatic=True,
+        ),
+    ] = ()
+    forbid: Annotated[
+        tuple[str, ...],
+        CommandLineOption(
+            "Report layers with these policies, such as float16, as errors.",
+            Group.SELECTION,
+            is_only_setting=True,
+            from_file=read_policies,
             is_automatic=True,
         ),
     ] = ()

@@ -37,7 +37,8 @@ from policytool.reports.plans import diff as diffs
 from policytool.rules import selection
 from policytool.rules.base import Audited, Severity
 from policytool.rules.fixes import FixOutcome
-from policytool.rules.selection.baselines import Baseline
+from policytool.rules.selection.baselines import Baseline, KnownFindings
+from policytool.rules.selection.baselines import of as baseline_of
 from policytool.rules.selection.suppressions import Suppressions, expired_suppressions, suppress
 from policytool.support.errors import UsageError
 from policytool.support.spilled_values import SpilledValues
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
     from policytool.formats.discovery import Input
     from policytool.rules import AuditOptions
-    from policytool.rules.selection.baselines import KnownFindings
     from policytool.rules.selection.suppressions import PathPattern
 
 LINE_COUNTS: Final = ("clean", *(f"{severity.value}s" for severity in Severity), "suppressed")
@@ -296,7 +296,10 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
     """
     on_stdout = None if terminal.diff else terminal.stdout_format
     options.check_binary(terminal.report_files, _REPORTERS, on_stdout)
-    baseline = baselines.read(terminal.baseline) if terminal.baseline is not None else Baseline()
+    file, written = terminal.baseline, terminal.write_baseline
+    is_new = file is not None and written is not None and written.resolve() == file.resolve()
+    is_read = file is not None and (file.exists() or not is_new)
+    baseline = baselines.read(file) if file is not None and is_read else Baseline()
     question = _question(arguments, terminal, baseline)
     every = _inputs(terminal, paths)
     if terminal.stdout_format == json_lines.FORMAT:
@@ -332,6 +335,7 @@ def _question(
         question,
         fail_on=fail_on,
         signatures=baseline.by_path,
+        forbidden=terminal.forbid,
         draws_graph="html" in terminal.formats,
     )
 
@@ -396,7 +400,7 @@ def _write_baseline(
     """
     if file is None:
         return passing, []
-    baseline = baselines.baseline_from(audit.audited, passing)
+    baseline = baseline_of(audit.audited, passing)
     text = baselines.text(baseline, file)
     unwritten = options.write_text(f"--write-baseline {file}", file, text)
     return replace(passing, known=baseline.fingerprints), unwritten
@@ -404,7 +408,7 @@ def _write_baseline(
 
 def _print_lines(run: _Run) -> int:
     """Print each result as soon as it is available, and return the exit code."""
-    known = baselines.known_findings(run.baseline)
+    known = KnownFindings(run.baseline, baselines.exists)
     tally = AuditTally(passing=replace(run.suppressions, known=known.by_path))
     terminal, files = run.terminal, run.terminal.report_files
     options_text = portable_options(run.question, run.suppressions, run.baseline, terminal.fail_on)

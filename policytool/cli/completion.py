@@ -100,10 +100,10 @@ def metrics(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer the metrics of Keras, including ``accuracy``, which Keras resolves by the shapes."""
-    from policytool.releases.known_arguments import METRICS, plain_names
+    from policytool.releases.known_arguments import plain_metric_names
 
     return _matching(
-        ((name, None) for name in sorted({"accuracy", *plain_names(METRICS)})), incomplete
+        ((name, None) for name in sorted({"accuracy", *plain_metric_names()})), incomplete
     )
 
 

@@ -12,6 +12,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.fleets import LineWriter
 from policytool.commands import merge as merging
 from policytool.reports import json_lines
+from policytool.reports.fields import json_text
 from policytool.support.errors import UsageError
 from policytool.support.files.remote_path import check_local
 
@@ -42,7 +43,7 @@ def command(terminal: MergeCommandLine, *, reports: tuple[str, ...]) -> int:
     for path in paths:
         check_local(path, "report ")
     merged = merging.merge([Path(path) for path in paths])
-    with LineWriter(json_lines.merged_header(merged.header)) as writer:
+    with LineWriter(json_text(merged.header, unicode=False)) as writer:
         for line in merged.lines():
             writer.write(line)
         writer.write(json_lines.end(merged.counts, merged.exit_code), last=True)

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from policytool.formats.discovery import display_path
 from policytool.rules.selection import baselines
-from policytool.rules.selection.baselines import KnownFindings
 from policytool.support import limits
 from policytool.support.errors import BaselineError
 from policytool.support.files import opening
@@ -78,21 +77,6 @@ def with_baseline(
         if baseline.findings
         else passing
     )
-
-
-def known_findings(baseline: Baseline) -> KnownFindings:
-    """Return the known findings of a baseline; renamed files are recognized later."""
-    return KnownFindings(baseline, exists)
-
-
-def baseline_from(every: Sequence[Audited], passing: Suppressions) -> Baseline:
-    """
-    Return a new baseline.
-
-    :param every: the models with all their findings
-    :param passing: the other suppressions, whose findings are left out
-    """
-    return baselines.of(every, passing)
 
 
 def text(baseline: Baseline, file: Path) -> str:

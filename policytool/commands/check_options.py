@@ -29,22 +29,12 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.task_metric import MetricOptions
 
 
-class CheckOptions(Struct, frozen=True, kw_only=True):
-    """The options of a check."""
-
-    candidate: Options = field(default_factory=Options)
-    """The options that set the policies of the candidate; by default, those of the file."""
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """The options of commands that run models."""
 
     weights: Path | None = None
     inputs: Path | UserFunction | None = None
     """A file with arrays, or a function that returns batches; None for synthetic inputs."""
-
-    record: Path | None = None
-    """The file in which the run is recorded; the model then runs without a reference."""
-
-    record_all: bool = False
-    against: Path | None = None
-    """The recorded run that is the reference."""
 
     batches: int | None = None
     """
@@ -54,6 +44,22 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
 
     batch_size: int | None = None
     seed: int = 1
+    device: str = "auto"
+
+
+class CheckOptions(RunOptions, frozen=True, kw_only=True):
+    """The options of a check."""
+
+    candidate: Options = field(default_factory=Options)
+    """The options that set the policies of the candidate; by default, those of the file."""
+
+    record: Path | None = None
+    """The file in which the run is recorded; the model then runs without a reference."""
+
+    record_all: bool = False
+    against: Path | None = None
+    """The recorded run that is the reference."""
+
     isolated: bool = False
     """Whether each layer also runs in isolation if there is no error to explain."""
 
@@ -73,7 +79,6 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     """Whether synthetic inputs are scaled up until the candidate overflows."""
 
     deterministic: bool = False
-    device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
     """The tolerances of a search; by default, the errors that rounding explains."""
 

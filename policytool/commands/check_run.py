@@ -227,8 +227,8 @@ def _measure(
 ) -> MeasuredCheck:
     """Run both models in the child process, and return the measurements with the sources."""
     check_readable(options)
-    if crashed_item := crash_guard.split():
-        raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
+    if lost_file := crash_guard.split():
+        raise lost_file
     crash_guard.set_next_file(model.display_path, LOST)
     policies = (None,) if other is not None else ("float32", options.candidate.to)
     first = check_sides.read_source(model, hand_over, policies)

@@ -55,14 +55,8 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
 
     :raises UsageError: if the pattern is not a regular expression, or matches no layer.
     """
-    if crashed_item := crash_guard.split():
-        return DiffOutcome(
-            failures=(
-                Failure(
-                    path=crashed_item.path, code=crashed_item.code, message=crashed_item.message
-                ),
-            )
-        )
+    if lost_file := crash_guard.split():
+        return DiffOutcome(failures=(failure_from(lost_file.path, lost_file),))
     sides: list[_Read] = []
     failures: list[Failure] = []
     for path in (a, b):

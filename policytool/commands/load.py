@@ -19,6 +19,7 @@ from policytool.commands import migration_preview
 from policytool.commands.destinations import Destination
 from policytool.commands.migrate import MigrateRequest, Status, load_document, migrate_loaded
 from policytool.formats import WITHOUT_WEIGHTS, discovery, format_detection, keras_hub
+from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import options_from_arguments
 from policytool.model import untrusted_code
 from policytool.model.hazards import LAMBDA
@@ -176,7 +177,8 @@ def _converted(
     )
     done = migrate_loaded(loaded, source, request)
     if done.written is not None:
-        return hand_over.adopt(done.written.target, loaded.document.path, done.plan)
+        planned = conversion_plan.result(loaded, request.options, None)
+        return hand_over.adopt(done.written.target, loaded.document.path, planned)
     verdict = _verdict(loaded, keras)
     is_possible = verdict is None or verdict.outcome is not Outcome.INCOMPATIBLE
     if otherwise is not None and (is_possible or done.status is Status.UNCHANGED):
@@ -216,11 +218,15 @@ def _custom_objects(
         if value is None and (is_preset or keras.module.utils.get_registered_object(name) is None)
     ]
     if missing and not trust:
+        path = loaded.document.path
+        shown = f"policytool migrate {path} --target {keras.loader} --preview shows its code"
+        has_lambdas = any(site.class_name == LAMBDA for site in loaded.sites)
         raise ModelFileError(
-            loaded.document.path,
+            path,
             "runs-code",
-            f"needs {', '.join(missing)}; add it to custom_objects, or use trust=True for files "
-            "from a trusted source",
+            f"needs {', '.join(missing)}; add it to custom_objects"
+            f"{f' ({shown})' if has_lambdas else ''}, or use trust=True for files from a trusted "
+            "source",
         )
     return {
         **custom_objects,

@@ -22,7 +22,8 @@ from policytool.commands.destinations import (
 from policytool.formats import CONVERTED, REWRITTEN, SUFFIXES, TITLES, format_detection
 from policytool.formats.document import UNKNOWN_DTYPES, ValuesError
 from policytool.migration import planning
-from policytool.migration.plan import Refusal
+from policytool.migration.plan import Refusal, apply_edits
+from policytool.model import reading
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import AnyPath, RemotePath
@@ -104,13 +105,30 @@ def plan_migration(loaded: LoadedModel, options: Options, destination: Destinati
     if not loaded.sites:
         message = "contains no layers that can be changed: its metadata lists no layers"
         raise ModelFileError(loaded.document.path, _NOT_MIGRATABLE, message)
-    container = None if destination.is_directory else container_of(destination.output)
+    container = _container(destination)
     if options.target is None:
         _check_container(loaded.document, container, destination.output)
         return planning.plan(loaded, options)
     from policytool.migration.convert import conversion_plan
 
     return conversion_plan.plan(loaded, options, container)
+
+
+def _container(destination: Destination) -> str | None:
+    return None if destination.is_directory else container_of(destination.output)
+
+
+def planned_model(
+    loaded: LoadedModel, options: Options, destination: Destination, plan: Plan
+) -> LoadedModel:
+    """Return the model that a plan of :func:`plan_migration` writes, as it will be read."""
+    if plan.conversion is not None:
+        from policytool.migration.convert import conversion_plan
+
+        converted = conversion_plan.result(loaded, options, _container(destination))
+        if converted is not None:
+            return converted
+    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
 
 
 def _check_container(document: Document, container: str | None, output: AnyPath | None) -> None:

@@ -18,10 +18,9 @@ from policytool import rules
 from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import cause
 from policytool.commands.destinations import Destination, default_name, target_of
-from policytool.formats import creating
 from policytool.formats.discovery import display_path
 from policytool.migration import planning
-from policytool.migration.plan import CUSTOM_CODE, WEIGHT_REWRITE, WRAPPER_POLICY, apply_edits
+from policytool.migration.plan import CUSTOM_CODE, WEIGHT_REWRITE, WRAPPER_POLICY
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model import reading
 from policytool.model.model import Effect
@@ -47,15 +46,14 @@ from policytool.support.processes import interrupts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.commands.migration_preview import Preview
-    from policytool.formats.document import Document
     from policytool.migration.plan import Plan
+    from policytool.model.loaded_model import LoadedModel
     from policytool.rules import AuditOptions
 
 _NEWEST: Final = "keras3"
 """The default target if the user specifies none."""
 
-_UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
+_UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE, Needs.FORBID})
 """
 The options of rules that need more than the planned document, so that only a remedy can resolve
 their findings.
@@ -407,19 +405,18 @@ class _Planner:
         return _Outcome(
             attempt=attempt,
             effect=attempt.effect(preview.plan),
-            left=self._remaining_findings(preview, attempt),
+            left=self._remaining_findings(
+                migration_preview.planned_model(loaded, options, destination, plan), attempt
+            ),
             required=self._required,
             exists=opening.is_taken(output),
             output=output_arguments,
         )
 
-    def _remaining_findings(self, preview: Preview, attempt: _Attempt) -> tuple[Finding, ...]:
+    def _remaining_findings(self, planned: LoadedModel, attempt: _Attempt) -> tuple[Finding, ...]:
         """Return the findings because of which a planned result fails the audit."""
-        plan = preview.plan
-        known = plan.loaders_after if plan.conversion is not None else None
-        loaded = reading.load_model(_result(self._case.document, preview), known)
         result = RuleInput(
-            model=loaded.model, document=loaded.document, loaded=loaded, is_planned=True
+            model=planned.model, document=planned.document, loaded=planned, is_planned=True
         )
         rule_options = replace(self._options, weights=False, signatures={})
         remaining = _failing(rules.findings(result, rule_options), self._options.fail_on)
@@ -453,15 +450,6 @@ def _sets_dtypes(finding: Finding) -> bool:
     comparison of predictions would fail.
     """
     return finding.remedy is not None and bool(finding.remedy.assignments)
-
-
-def _result(document: Document, preview: Preview) -> Document:
-    """Return the document that a plan would write."""
-    plan = preview.plan
-    if plan.conversion is None:
-        return apply_edits(document, plan.edits, plan.casts)
-    path = display_path(preview.target) if preview.target is not None else document.path
-    return creating.document(plan.conversion.content, path)
 
 
 def _is_read_only(source: RemotePath) -> bool:

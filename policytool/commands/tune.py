@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from policytool.commands import migrate, quantized_model, tensorflow, tune_run
 from policytool.commands.check_run import measure
@@ -19,7 +19,7 @@ from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.check_results.verdicts import NotComparable
 from policytool.numerics.tuning import candidate_layers
 from policytool.numerics.tuning.candidate_layers import candidates as policy_candidates
-from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
+from policytool.numerics.tuning.results import NO_EVIDENCE, Ending, Split, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.verdicts.safety import least_samples
 from policytool.numerics.workers import Worker
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from policytool.numerics.check_sides import CheckSource
     from policytool.numerics.hand_over import HandOver
     from policytool.numerics.tensorflow_run import TensorFlowTools
-    from policytool.numerics.tuning.candidate_layers import Candidates, LayerEvidence
-    from policytool.numerics.tuning.results import Trial
+    from policytool.numerics.tuning.candidate_layers import Candidates
+    from policytool.numerics.tuning.results import LayerEvidence, Trial
     from policytool.support.files.remote_path import AnyPath
 
     Report = Callable[[str], None]
@@ -135,8 +135,8 @@ def tune_and_write(
     :raises UsageError: if options contradict the model or each other, or the output is invalid.
     :raises WorkerError: if the child process fails.
     """
-    if crashed_item := crash_guard.split():
-        raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
+    if lost_file := crash_guard.split():
+        raise lost_file
     crash_guard.set_next_file(model.display_path, _LOST)
     with tools.hand_over() as hand_over:
         source = readable_source(model, options, hand_over)
@@ -322,10 +322,17 @@ def _tuning(
         device=runs.last.device,
         inputs=runs.last.inputs,
         versions=runs.versions,
-        split=runs.split,
+        split=Split.SHARED
+        if search.uses_validation and runs.split is Split.BATCHES
+        else runs.split,
         layers=tuple(
             _layer(
-                path, search, best, candidates, measured.get(path), decides=decided.get(path, ())
+                path,
+                search,
+                best,
+                candidates,
+                measured.get(path, NO_EVIDENCE),
+                decides=decided.get(path, ()),
             )
             for path in candidates.paths
         ),
@@ -368,7 +375,7 @@ def _layer(
     search: Search,
     best: Trial | None,
     candidates: Candidates,
-    measured: LayerEvidence | None,
+    measured: LayerEvidence,
     *,
     decides: tuple[str, ...],
 ) -> TunedLayer:
@@ -383,11 +390,7 @@ def _layer(
         class_name=candidates.classes[path],
         kept=kept,
         rule=candidates.rules.get(path),
-        error=measured.error if measured is not None else None,
-        is_finite=measured is None or measured.is_finite,
-        largest=measured.largest if measured is not None else None,
-        headroom=measured.headroom if measured is not None else None,
-        flushed=measured.flushed if measured is not None else None,
+        **asdict(measured),
         excess_if_converted=trial_without_layer.excess if trial_without_layer is not None else None,
         excess_by_itself=trial_with_only_layer.excess
         if trial_with_only_layer is not None

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from policytool.commands.arguments.declaration import as_path, as_texts
-from policytool.commands.check_options import CheckOptions
+from policytool.commands.check_options import CheckOptions, RunOptions
 from policytool.commands.check_run import (
     check_job,
     check_readable,
@@ -56,7 +56,6 @@ from policytool.support.text import codec, jsontext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
 
     from policytool.commands.arguments.running import TuneArguments
     from policytool.formats.discovery import Input
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.metrics import TaskMetric
     from policytool.numerics.check_results.verdicts import NotComparable
-    from policytool.numerics.check_sides import CheckSource, PreparedSide, UserFunction
+    from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.hand_over import HandOver, PrivateCopy
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidate_layers import Candidates
@@ -117,7 +116,7 @@ def readable_source(model: Input, options: TuneOptions, hand_over: HandOver) -> 
     return source
 
 
-class TrialRuns:
+class TrialRuns(ExitStack):
     """The trials of one search, as a context manager that removes their files."""
 
     def __init__(
@@ -128,6 +127,7 @@ class TrialRuns:
         tools: TensorFlowTools,
         hand_over: HandOver,
     ) -> None:
+        super().__init__()
         self.source = source
         if (loaded := source.loaded) is not None:
             tools.worker.fit(lambda: best_release(loaded))
@@ -149,13 +149,12 @@ class TrialRuns:
         self.versions: Mapping[str, str] = {}
         self._library = ""
         self._backend = "tensorflow"
-        self._stack = ExitStack()
         self._token = uuid.uuid4().hex
         self._check_options = check_options(options, candidates.keeping(frozenset()))
         self._rule = safety_rule(source, self._check_options)
 
     def __enter__(self) -> Self:
-        folder = self._stack.enter_context(self.hand_over.temporary_folder())
+        folder = self.enter_context(self.hand_over.temporary_folder())
         self.reference = check_sides.prepare_side(
             self.source,
             reference_options(self.source, two=False),
@@ -164,14 +163,6 @@ class TrialRuns:
             dequantize=True,
         )
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
 
     def run(self, kept: frozenset[str]) -> Trial:
         """
@@ -417,25 +408,16 @@ def _digest(paths: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
-class TuneOptions(Struct, frozen=True, kw_only=True):
+class TuneOptions(RunOptions, frozen=True, kw_only=True):
     """The options of a search."""
 
     candidate: Options
     """The policy of the converted layers, and the policies that the user sets for layers."""
 
     objective: Objective
-    weights: Path | None = None
-    inputs: Path | UserFunction | None = None
-    """A file with arrays, or a function that returns batches; None for synthetic inputs."""
-
-    batches: int | None = None
-    batch_size: int | None = None
-    seed: int = 1
     budget: Budget = field(default_factory=Budget)
     record: Path | None = None
     """The file in which trials are recorded, and from which an earlier search continues."""
-
-    device: str = "auto"
 
 
 def tune_options(arguments: TuneArguments) -> TuneOptions:

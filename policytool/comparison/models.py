@@ -36,7 +36,9 @@ from policytool.comparison.result import (
 from policytool.comparison.variables import has_like_state, holds_optimizer, stored_variables
 from policytool.formats import TITLES
 from policytool.formats.document import Layout
+from policytool.model.custom_classes import is_opaque
 from policytool.model.tree import INPUT_CLASS, LAYERS, children_of
+from policytool.releases import layer_variables
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from policytool.comparison.variables import Named, Opened
     from policytool.formats.document import Tensor
+    from policytool.model.model import Variable
 
 
 _WORDS: Final = {
@@ -397,10 +400,17 @@ class _ModelComparison:
         """
         variables_a, variables_b = self._layer_variables(a, b)
         reason = self._no_variables()
-        return (
+        pairs = (
             variables.one_sided(variables_a, variables_b, reason)
             if reason
             else variables.pair_variables(variables_a, variables_b, self._opened)
+        )
+        layer = self._a.layers[a]
+        return tuple(
+            replace(pair, known_as=_name_of_number(layer, pair.a))
+            if pair.a is not None and pair.name.isdecimal()
+            else pair
+            for pair in pairs
         )
 
     def _layer_variables(self, a: int, b: int) -> tuple[list[Named], list[Named]]:
@@ -432,7 +442,9 @@ class _ModelComparison:
             indices_a = [
                 index
                 for index in children
-                if self._pairs.of_a.get(index) in siblings and _is_in_layer_list(self._a, index)
+                if self._pairs.of_a.get(index) in siblings
+                # the order has a meaning in the list of layers only
+                and self._a.layers[index].attribute == LAYERS
             ]
             indices_b = sorted(self._pairs.of_a[index] for index in indices_a)
             rank = {index: place for place, index in enumerate(indices_b)}
@@ -469,9 +481,14 @@ def _paths(*compared_layers: ComparedLayer) -> frozenset[str]:
     )
 
 
-def _is_in_layer_list(subject: ComparedModel, index: int) -> bool:
-    """Return whether a layer is in the list of layers, in which the order has a meaning."""
-    return subject.layers[index].attribute == LAYERS
+def _name_of_number(compared: ComparedLayer, variable: Variable) -> str | None:
+    """Return the name that a layer of Keras gives to a numbered variable."""
+    loaded, site = compared.subject.loaded, compared.site
+    if loaded is None or is_opaque(site):
+        return None
+    slots = layer_variables.slots(site.class_name or "", loaded.origins[-1].id, site.config or {})
+    own = (slot for slot in slots or () if not slot.within)
+    return next((slot.name for slot in own if str(slot.index) == variable.name), None)
 
 
 def _named_variables(compared: ComparedLayer) -> list[Named]:

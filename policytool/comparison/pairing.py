@@ -21,7 +21,7 @@ from policytool.model.model import Layer, Model, Source
 from policytool.model.tree import INPUT_CLASS, LAYERS, Site, Unspelled, children_of, storage
 from policytool.releases import keras_objects
 from policytool.support import steps
-from policytool.support.grouping import group_pairs
+from policytool.support.grouping import EachOnce, group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -556,15 +556,13 @@ def _sources(graph: Graph, names: tuple[str, ...]) -> Sources:
     Return layers as indices and operations as names. Automatic casts are replaced by their inputs.
     """
     sources: dict[int | str, None] = {}
-    pending = list(reversed(names))
-    visited: set[str] = set()
-    while pending:
-        node = graph.nodes[pending.pop()]
+    walk = EachOnce(reversed(names))
+    for name in walk:
+        node = graph.nodes[name]
         if node.site is not None:
             sources[node.site] = None
         elif node.class_name not in _AUTOMATIC_CASTS:
             sources[node.name] = None
-        elif node.name not in visited:
-            visited.add(node.name)
-            pending += reversed(node.parents)
+        else:
+            walk.add(reversed(node.parents))
     return tuple(sources)

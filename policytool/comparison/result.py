@@ -159,6 +159,16 @@ class VariablePair(Struct, frozen=True, kw_only=True):
     as a ``slot`` of an optimizer, whose weights are paired. None for a variable of one model.
     """
 
+    known_as: str | None = None
+    """The name of the variable in its layer, if the file contains only its number."""
+
+    @property
+    def name(self) -> str:
+        """The name in A, or in B if A has none or only a number."""
+        names = [variable.name for variable in (self.a, self.b) if variable is not None]
+        named = (name for name in names if not name.isdecimal())
+        return self.known_as or next(named, "".join(names[:1]))
+
     @property
     def presence(self) -> Presence:
         """The models that contain the variable."""

@@ -299,24 +299,6 @@ def have_same_naming(a: ComparedModel, b: ComparedModel) -> bool:
     return names_a == names_b or not (names_a and names_b)
 
 
-def state_pairs(
-    a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor], opened: Opened
-) -> tuple[VariablePair, ...]:
-    """
-    Pair the variables of two states; slots are paired by their weights.
-
-    :param weights: the stored weights of A that are also in B, each with its counterpart
-    """
-    return tuple(
-        paired_by_slot(
-            _named_tensor(tensor_a) if tensor_a is not None else None,
-            _named_tensor(tensor_b) if tensor_b is not None else None,
-            opened,
-        )
-        for tensor_a, tensor_b in _paired_tensors(a, b, weights)
-    )
-
-
 def _paired_tensors(
     a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor]
 ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
@@ -326,6 +308,8 @@ def _paired_tensors(
     Tensors that exist once per file, such as the iterations, come first; they are left out if one
     file lacks them. Slots are paired by weight and kind. A slot that only one file has is yielded
     with None if training steps read it.
+
+    :param weights: the stored weights of A that are also in B, each with its counterpart
     """
     single_tensors = [
         (side.iterations, side.rate, side.schedule, *side.own) for side in (a.state, b.state)
@@ -429,7 +413,14 @@ def _state(
         read_optimizer_state(b),
     )
     if state_a is not None and state_b is not None:
-        return state_pairs(state_a, state_b, weights(), opened)
+        return tuple(
+            paired_by_slot(
+                _named_tensor(tensor_a) if tensor_a is not None else None,
+                _named_tensor(tensor_b) if tensor_b is not None else None,
+                opened,
+            )
+            for tensor_a, tensor_b in _paired_tensors(state_a, state_b, weights())
+        )
     if have_same_naming(a, b):
         variables_a, variables_b = (stored_variables(side) for side in (a, b))
         return pair_variables(variables_a, variables_b, opened)

@@ -20,6 +20,7 @@ from policytool.formats.format_detection import document, is_model
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening, remote_path
 from policytool.support.files.remote_path import AnyPath, RemotePath
+from policytool.support.grouping import EachOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -344,13 +345,8 @@ def _matches(pattern: str) -> Iterable[str]:
 
 def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
     """Yield directories and their subdirectories, each once, and optionally the files in them."""
-    pending = list(roots)
-    visited: set[str] = set()
-    while pending:
-        root = pending.pop()
-        if root in visited:
-            continue
-        visited.add(root)
+    walk = EachOnce(roots)
+    for root in walk:
         try:
             entries = _visible_entries(root or os.curdir)
         except OSError:  # not a directory, or not readable
@@ -360,7 +356,7 @@ def _tree(roots: Iterable[str], *, with_files: bool) -> Iterator[str]:
         for entry in entries:
             path = os.path.join(root, entry.name)  # noqa: PTH118  # as above
             if entry.is_dir(follow_symlinks=False):
-                pending.append(path)
+                walk.add([path])
             elif with_files:
                 yield path
 

@@ -189,20 +189,10 @@ class Assembly(Struct, frozen=True, kw_only=True):
     """
 
 
-class Placement(Struct, frozen=True, kw_only=True):
+class NewVariable(Struct, frozen=True, kw_only=True):
     """
-    A stored variable of the new file, and the source of its values: a tensor of the source, or
+    A variable of the new model, and the source of its values: a tensor of the source, or
     :attr:`fill`.
-    """
-
-    path: tuple[str, ...]
-    """
-    The path in the new file.
-
-    HDF5: below ``model_weights``, e.g. ``("dense", "dense", "kernel:0")``; of the optimizer's
-    state, below ``optimizer_weights``. ``.keras``: below the root of ``model.weights.h5``, e.g.
-    ``("layers", "dense", "vars", "0")``. TensorFlow.js: the name in the manifest, ``("dense",
-    "kernel")``.
     """
 
     shape: tuple[int, ...]
@@ -222,12 +212,6 @@ class Placement(Struct, frozen=True, kw_only=True):
     made_of: Assembly | None = None
     """The tensors that form the values; None if a single tensor has the values in this layout."""
 
-    through: str | None = None
-    """
-    A dtype that values are rounded to on the way, where the file cannot store the one the layer has
-    (bfloat16 as float32).
-    """
-
     scale: tuple[float, ...] | None = None
     """
     Factors along the last axis, by which the values are multiplied in float64; a single factor
@@ -237,6 +221,26 @@ class Placement(Struct, frozen=True, kw_only=True):
     fill: tuple[float, ...] | None = None
     """
     The values, in C order, of a variable that the source lacks; a single value fills the variable.
+    """
+
+
+class Placement(NewVariable, frozen=True, kw_only=True):
+    """A variable with its place in the new file."""
+
+    path: tuple[str, ...]
+    """
+    The path in the new file.
+
+    HDF5: below ``model_weights``, e.g. ``("dense", "dense", "kernel:0")``; of the optimizer's
+    state, below ``optimizer_weights``. ``.keras``: below the root of ``model.weights.h5``, e.g.
+    ``("layers", "dense", "vars", "0")``. TensorFlow.js: the name in the manifest, ``("dense",
+    "kernel")``.
+    """
+
+    through: str | None = None
+    """
+    A dtype that values are rounded to on the way, where the file cannot store the one the layer has
+    (bfloat16 as float32).
     """
 
     layer: str | None = None

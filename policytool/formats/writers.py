@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -17,6 +16,7 @@ from msgspec import Struct
 from policytool.formats.writing import WriteError, require_same
 from policytool.support import limits
 from policytool.support.files import atomic, opening
+from policytool.support.grouping import group_pairs
 from policytool.support.text import jsonedit, jsontext
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def edit_texts(
 
     :raises WriteError: if the file does not match the edits, or cannot be edited.
     """
-    by_part: dict[str, list[jsonedit.Change]] = defaultdict(list)
-    for edit in edits:
-        by_part[edit.address.part].append((edit.address.pointer, edit.before, edit.after))
+    by_part = group_pairs(
+        (edit.address.part, (edit.address.pointer, edit.before, edit.after)) for edit in edits
+    )
     missing = sorted(by_part.keys() - texts.keys())
     if missing:
         raise WriteError(

@@ -16,6 +16,7 @@ on). In a Sequential, a functional model returns a list of one tensor in Keras 3
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ from policytool.model.flow import CallGraph
 from policytool.releases import keras_objects
 from policytool.releases.behaviour import mask_rule
 from policytool.releases.dtypes import is_float
-from policytool.releases.layer_classes import Category, layer_facts
+from policytool.releases.layer_classes import Category, is_operation, layer_facts
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -155,22 +156,85 @@ def attends_to_mask(config: Mapping[str, Json]) -> bool | None:
     Return whether a mask reaches the query of an attention layer while Keras 3.6 builds a model;
     None if a layer on the way was not measured.
     """
+    return _any(
+        [
+            masks[0]
+            for entry, calls in _mask_flow(config)
+            if keras_objects.class_of(entry) in ATTENTIONS
+            for _, masks in calls
+            if masks
+        ]
+    )
+
+
+def repeats_name(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether Keras 3 gives the name of a layer to an operation of a functional model: it
+    creates operations whose configs have no name in the order of the config, and numbers those of
+    a class from the first (``auto_name`` in keras/src/utils/naming.py).
+    """
+    counts: Counter[str] = Counter()
+    named, created = set(), set()
+    for name, entry in _entries(config).items():
+        if not is_operation(entry) or "name" in keras_objects.arguments_of(entry):
+            named.add(name)
+            continue
+        base = keras_objects.snake_case(str(keras_objects.class_of(entry)))
+        created.add(f"{base}_{counts[base]}" if counts[base] else base)
+        counts[base] += 1
+    return not named.isdisjoint(created)
+
+
+def clashes_with_mask(config: Mapping[str, Json]) -> bool:
+    """
+    Return whether Keras 3.6 adds an operation to the graph that has the name of a layer: it joins
+    the masks of a Concatenate for a recurrent layer, which is called with a mask
+    (``compute_mask`` in keras/src/layers/merging/concatenate.py). It numbers these operations from
+    the first.
+    """
+    names = {name for name, entry in _entries(config).items() if not is_operation(entry)}
+    count = 0
+    operations: dict[str, str] = {}
+    for entry, calls in _mask_flow(config):
+        facts = layer_facts(keras_objects.class_of(entry))
+        for sources, masks in calls:
+            operation = next((operations[name] for name in sources if name in operations), None)
+            if facts.moves == "joined" and any(masks):
+                operation = f"concatenate_{count}" if count else "concatenate"
+                count += 1
+            elif operation in names and facts.takes_states:
+                return True
+            if operation is not None:
+                operations[layer_name(entry)] = operation
+    return False
+
+
+def _mask_flow(
+    config: Mapping[str, Json],
+) -> Iterator[tuple[Mapping[str, Json], list[tuple[list[str], list[bool | None]]]]]:
+    """
+    Yield each layer with the inputs of its calls: their layers, and whether each has a mask while
+    Keras 3.6 builds the model; None if a layer on the way was not measured.
+    """
     entries = _entries(config)
     masks: dict[str, bool | None] = {}
-    reached: bool | None = False
     for name, entry in entries.items():
-        calls = [
-            [
-                masks.get(layer) and _dtype(entry) == _dtype(entries[layer]) and masks[layer]
-                for layer in _positional_inputs(node)
-                if layer in entries
-            ]
+        inputs = [
+            [layer for layer in _positional_inputs(node) if layer in entries]
             for node in keras_objects.stored_calls(entry)
         ]
-        if keras_objects.class_of(entry) in ATTENTIONS:
-            reached = _any([reached, *(call[0] for call in calls if call)])
-        masks[name] = creates_mask(entry) or _any([_passed_mask(entry, call) for call in calls])
-    return reached
+        calls = [
+            (
+                layers,
+                [
+                    masks.get(layer) and _dtype(entry) == _dtype(entries[layer]) and masks[layer]
+                    for layer in layers
+                ],
+            )
+            for layers in inputs
+        ]
+        yield entry, calls
+        masks[name] = creates_mask(entry) or _any([_passed_mask(entry, call) for _, call in calls])
 
 
 def _any(values: Sequence[bool | None]) -> bool | None:
@@ -188,7 +252,8 @@ def _passed_mask(entry: Mapping[str, Json], inputs: Sequence[bool | None]) -> bo
         "keras3.6",
         inputs=len(inputs),
     )
-    words = rule.out.get("".join("1" if mask else "0" for mask in inputs)) if rule else None
+    subset = "".join("1" if mask else "0" for mask in inputs)
+    words = rule.out.get(subset) if rule else None
     return None if words is None else words[0] != "none"
 
 
@@ -314,14 +379,15 @@ def has_missing_calls(config: Mapping[str, Json]) -> bool:
 
 def refers_outside(config: Mapping[str, Json]) -> bool:
     """
-    Return whether a call uses the result of a layer that is not in the model. Keras 2 writes such
-    calls for a layer that is shared with a model that is nested several times.
+    Return whether a call or an output uses the result of a layer that is not in the model. Keras 2
+    writes such calls for a layer that is shared with a model that is nested several times.
     """
     entries = _entries(config)
+    values = [entry.get("inbound_nodes") for entry in entries.values()]
     return bool(entries) and any(
         layer not in entries and layer != CONSTANT
-        for entry in entries.values()
-        for layer, _ in tensors(entry.get("inbound_nodes"))
+        for value in (*values, config.get("output_layers"))
+        for layer, _ in tensors(value)
     )
 
 
@@ -595,7 +661,10 @@ def _sources(
 
 def _is_model(entry: Mapping[str, Json]) -> bool:
     config = entry.get("config")
-    return isinstance(config, list) or (isinstance(config, dict) and "layers" in config)
+    if not isinstance(config, dict) or "layers" not in config:
+        return isinstance(config, list)
+    category = layer_facts(keras_objects.class_of(entry)).category
+    return category is not Category.PREPROCESSING  # a Pipeline
 
 
 def _below(entry: Mapping[str, Json]) -> Iterator[str]:

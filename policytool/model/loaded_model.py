@@ -67,9 +67,6 @@ class LoadedModel:
     description: Model
     """The description of the model for reports, without the verdicts, which few commands use."""
 
-    known_loaders: Sequence[Verdict] | None = None
-    """The verdicts of the releases, if they were computed before."""
-
     @property
     def family(self) -> str:
         """The family of the releases that write and load the file: Keras 1 and 2, or Keras 3."""
@@ -98,8 +95,6 @@ class LoadedModel:
     @cached_property
     def loaders(self) -> Sequence[Verdict]:
         """The verdict of each release on the file, which is computed when it is used."""
-        if self.known_loaders is not None:
-            return self.known_loaders
         return compatibility.verdicts(self.stored)
 
     @cached_property
@@ -112,9 +107,7 @@ class LoadedModel:
     @cached_property
     def model(self) -> Model:
         """The description for reports, without the fields that only ``inspect`` shows."""
-        return replace(
-            self.description, loaders=tuple(self.loaders), executed_code=self._executed_code()
-        )
+        return replace(self.description, loaders=self.loaders, executed_code=self._executed_code())
 
     def _executed_code(self) -> tuple[str, ...]:
         """

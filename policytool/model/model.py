@@ -395,7 +395,7 @@ class Model(Struct, frozen=True, kw_only=True):
     optimizer: Optimizer | None = None
     signatures: tuple[Signature, ...] = ()
     observations: tuple[Observation, ...] = ()
-    loaders: tuple[Verdict, ...] = ()
+    loaders: Sequence[Verdict] = ()
     """The verdict of each release on the file."""
 
     executed_code: tuple[str, ...] = ()

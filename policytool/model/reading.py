@@ -77,11 +77,10 @@ def sized_model(document: Document) -> Model:
     return load_model(document).sized_model
 
 
-def load_model(document: Document, known_loaders: Sequence[Verdict] | None = None) -> LoadedModel:
+def load_model(document: Document) -> LoadedModel:
     """
     Return the model of a document with a config, together with the document.
 
-    :param known_loaders: the verdicts on the document, if they are known
     :raises ModelFileError: for a config that is not a serialised model.
     """
     traits = _traits(document)
@@ -133,7 +132,6 @@ def load_model(document: Document, known_loaders: Sequence[Verdict] | None = Non
         traits=traits,
         placed=placed,
         description=description,
-        known_loaders=known_loaders,
     )
 
 

@@ -11,6 +11,7 @@ differs between two calls of a layer, or if a layer with custom code may change 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -33,7 +34,7 @@ from policytool.model.tree.layer_objects import entries_of
 from policytool.releases import keras_objects
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.layer_variables import INPUT
-from policytool.releases.output_shapes import joined, output_shape
+from policytool.releases.output_shapes import UnknownShapeError, joined, output_shape
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -308,8 +309,10 @@ class LayerShapes:
             return (None,)
         if mode == "concat":
             # the output shape of convolutional layers, which have filters, stays unknown
-            is_image = "filters" in (self.sites[directions[0]].config or {})
-            return (None if is_image else joined(direction_shapes, _LAST), None)
+            if "filters" not in (self.sites[directions[0]].config or {}):
+                with suppress(UnknownShapeError):
+                    return (joined(direction_shapes, _LAST), None)
+            return (None,)
         return (direction_shapes[0] if direction_shapes[0] == direction_shapes[1] else None, None)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from policytool.formats.document import Observation, TracedOp
+from policytool.model.tree.site import with_sites_above
 from policytool.releases import graph_ops
 from policytool.support import steps
 from policytool.support.grouping import group_pairs
@@ -139,10 +140,8 @@ def layer_tallies(
         for index, tally in tallies.items():
             own_tallies[index].merge_entry_point(tally)
     for index, tally in own_tallies.items():
-        above: int | None = index
-        while above is not None:
+        for above in with_sites_above(placed.sites, index):
             total[above].include(tally)
-            above = placed.sites[above].parent
     return total, own_tallies
 
 
@@ -244,12 +243,8 @@ def _prefixes(names: Scope) -> Iterator[Scope]:
 
 def _ancestors(sites: Sequence[Site], index: int) -> tuple[tuple[str, int], ...]:
     """Return the names from the model down to a layer, each with the index of its site."""
-    ancestors: list[tuple[str, int]] = []
-    above: int | None = index
-    while above is not None:
-        ancestors.append((sites[above].name, above))
-        above = sites[above].parent
-    return tuple(reversed(ancestors))
+    above = [*with_sites_above(sites, index)]
+    return tuple((sites[site].name, site) for site in reversed(above))
 
 
 def _owners_of_scopes(

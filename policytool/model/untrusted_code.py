@@ -156,6 +156,9 @@ def _where(loaded: LoadedModel, hazard: Hazard) -> str:
 
 def _is_of_lambda(loaded: LoadedModel, hazard: Hazard) -> bool:
     """
-    Return whether a Lambda calls a function: it looks the function up in all loaded modules.
+    Return whether a Lambda of Keras 2 calls a function: it looks the function up in all loaded
+    modules.
     """
-    return hazard.site is not None and loaded.sites[hazard.site].class_name == LAMBDA
+    if hazard.site is None or loaded.sites[hazard.site].class_name != LAMBDA:
+        return False
+    return not isinstance(loaded.config(hazard.site).get("function"), dict)

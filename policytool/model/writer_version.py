@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
 from policytool.releases import data, generations, keras_objects
-from policytool.releases.layer_classes import is_operation, layer_facts
+from policytool.releases.layer_classes import is_operation, known_classes, layer_facts
 from policytool.releases.releases import (
     KERAS2,
     KERAS3,
@@ -35,13 +35,12 @@ from policytool.releases.symbols import is_harmful
 from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from policytool.formats.document import Writer
     from policytool.releases.keras_operations import OperationUse
     from policytool.support.text.jsontext import Json
 
-_CONTAINERS: Final = frozenset({dict, list})
 _HALVES: Final = ("float16", "mixed_float16")
 _NORMALIZATION: Final = "BatchNormalization"
 _INPUT: Final = "InputLayer"
@@ -107,6 +106,9 @@ class ConfigTraits:
     """Whether an activation is a layer."""
 
     nested_models: bool = False
+    empty_models: bool = False
+    """Whether a nested Sequential has no layers."""
+
     nested_graphs: bool = False
     """Whether a nested model is functional, or is nested in a functional model."""
 
@@ -215,6 +217,33 @@ class ConfigTraits:
     code_arguments: set[str] = field(default_factory=set)
     """The arguments of layers, except the function of a Lambda, that are Python bytecode."""
 
+    input_policies: set[str] = field(default_factory=set)
+    """The formats of policies in place of the dtype of an InputLayer: ``dict``, or ``name``."""
+
+    homeless: bool = False
+    """Whether the module of a layer of Keras is null."""
+
+    array_arguments: bool = False
+    """Whether an argument of a layer is a NumPy array in the format of archives."""
+
+    projected: bool = False
+    """Whether an attention layer has an output shape that differs from its query."""
+
+    weighted: bool = False
+    """Whether the config of a layer that computes tf-idf has weights."""
+
+    unweighted: bool = False
+    """Whether the config of a layer that computes tf-idf has no weights."""
+
+    unlimited: bool = False
+    """Whether a layer pads counts of words to a maximum number that its config does not have."""
+
+    uncounted: bool = False
+    """Whether a layer counts words, and its config has no vocabulary."""
+
+    unsized: bool = False
+    """Whether this is so, and the config does not have the number of words either."""
+
     bare_code: bool = False
     """Whether an activation is Python bytecode without its class, as releases write it."""
 
@@ -234,7 +263,7 @@ class ConfigTraits:
     """Whether a TimeDistributed in a layer is built for an input without time."""
 
     outer_calls: bool = False
-    """Whether a call uses the result of a layer that its model does not have."""
+    """Whether a call or an output uses the result of a layer that its model does not have."""
 
     causal_calls: bool = False
     """Whether a call has the argument ``use_causal_mask``."""
@@ -247,6 +276,12 @@ class ConfigTraits:
 
     may_attend_to_mask: bool = False
     """Whether it is unknown if a mask reaches the query of an attention layer."""
+
+    repeated_names: bool = False
+    """Whether Keras 3 gives the name of a layer to an operation of a functional model."""
+
+    clashing_masks: bool = False
+    """Whether Keras 3.6 joins masks in an operation that has the name of a layer."""
 
     late_outputs: bool = False
     """Whether an output is a call of a functional model that is counted from 1."""
@@ -297,7 +332,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
     for metadata in objects:
         if isinstance(metadata, dict) and "dtype" in metadata:
             _note_dtype(metadata["dtype"], traits)
-        for value in _dicts(metadata):
+        for value in keras_objects.dicts(metadata):
             _note_code(value, traits)
     if isinstance(config, dict):
         traits.root_keys = frozenset(config)
@@ -308,22 +343,10 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
             traits.fails_on_list_late = True
         traits.shape_in_layer = _declares_shape(config)
         traits.shaped = _class_names(config) if traits.shape_in_layer else ()
-    for value in _dicts(config, training):
+    for value in keras_objects.dicts(config, training):
         _note(value, traits)
         _note_code(value, traits)
     return traits
-
-
-def _dicts(*values: Json) -> Iterator[dict[str, Json]]:
-    """Yield each JSON object in some values, at any depth."""
-    pending: list[Json] = list(values)
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            yield value
-            pending += [item for item in value.values() if type(item) in _CONTAINERS]
-        elif isinstance(value, list):
-            pending += [item for item in value if type(item) in _CONTAINERS]
 
 
 def _note_code(value: dict[str, Json], traits: ConfigTraits) -> None:
@@ -358,13 +381,15 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
         traits.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, traits)
+            if "module" in value and class_name in known_classes():
+                traits.homeless |= value["module"] is None and not value.get("registered_name")
             if "module" in value and class_name == _NORMALIZATION:
                 traits.wrapped_axis |= isinstance(config.get("axis"), list)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
                 _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
             traits.listed_layers = True
-    if "dtype" in value:
+    if "dtype" in value and "layers" not in value:  # no release reads the policy of a Sequential
         _note_dtype(value["dtype"], traits)
 
 
@@ -393,6 +418,8 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         _note_nested(config, traits)
         _note_policy(class_name, config, traits)
         _note_arguments(class_name, config, traits)
+    if class_name == _INPUT:
+        _note_input_dtype(config.get("dtype"), traits)
     if "output_layers" in config:
         _note_outputs(config, traits)
     if "node_def" in config and "DT_HALF" in str(config["node_def"]):
@@ -412,6 +439,13 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         modes.update(generations.quantization_modes(dtype))
         if isinstance(dtype, str) and _QUANTIZED in dtype:
             modes.add(dtype.partition(_QUANTIZED)[0])
+
+
+def _note_input_dtype(dtype: Json, traits: ConfigTraits) -> None:
+    if isinstance(dtype, dict):
+        traits.input_policies.add("dict")
+    elif isinstance(dtype, str) and dtype.startswith("mixed_"):
+        traits.input_policies.add("name")
 
 
 def _note_distributed(layer: Json, traits: ConfigTraits) -> None:
@@ -441,6 +475,7 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
             traits.dtyped_initializers.add(str(keras_objects.class_of(value)))
         if class_name != _LAMBDA and keras_objects.class_of(value) == keras_objects.CODE:
             traits.code_arguments.add(key)
+        traits.array_arguments |= keras_objects.class_of(value) == keras_objects.ARRAY
         traits.bare_code |= (
             isinstance(value, dict) and value.keys() == {"value"} and key.endswith("activation")
         )
@@ -450,10 +485,30 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
         traits.listed_axes.add(class_name)
     if _exceeds_one(config.get("strides")) and _exceeds_one(config.get("dilation_rate")):
         traits.dilated_strides.add(class_name)
+    facts = layer_facts(class_name)
+    traits.projected |= facts.makes_projections and bool(config.get("output_shape"))
+    if facts.is_lookup:
+        _note_lookup(config, traits)
     if class_name == "Hashing" and config.get("output_mode", "int") == "int":
         dtype = config.get("dtype")
         traits.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
         traits.policy_hashes |= isinstance(dtype, dict)
+
+
+def _note_lookup(config: Mapping[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of a layer that counts the words of a vocabulary."""
+    mode = config.get("output_mode", "int")
+    if mode == "tf_idf":
+        has_weights = config.get("idf_weights") is not None
+        traits.weighted |= has_weights
+        traits.unweighted |= not has_weights
+    if mode in (None, "int"):
+        return
+    if config.get("pad_to_max_tokens") is True:
+        traits.unlimited |= config.get("max_tokens") is None
+    elif not config.get("vocabulary"):
+        traits.uncounted = True
+        traits.unsized |= not config.get("vocabulary_size")
 
 
 def _exceeds_one(value: Json) -> bool:
@@ -514,6 +569,11 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     layers = [layer for layer in keras_objects.layer_list(config) if isinstance(layer, dict)]
     nested = {keras_objects.class_of(layer) for layer in layers} & inbound_nodes.MODELS
     traits.nested_models |= bool(nested)
+    traits.empty_models |= any(
+        keras_objects.class_of(layer) == "Sequential"
+        and not keras_objects.layer_list(layer.get("config"))
+        for layer in layers
+    )
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
@@ -555,6 +615,10 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
     traits.outer_calls |= inbound_nodes.refers_outside(config)
     traits.depth = max(traits.depth, inbound_nodes.depth(config))
     inputs, outputs = (_is_reference(config.get(key)) for key in ("input_layers", "output_layers"))
+    traits.repeated_names |= inbound_nodes.repeats_name(config)
+    layers = keras_objects.layer_list(config)
+    if any(layer_facts(keras_objects.class_of(layer)).moves == "joined" for layer in layers):
+        traits.clashing_masks |= inbound_nodes.clashes_with_mask(config)
     traits.flat_outputs |= outputs
     traits.flat_inputs |= inputs and not outputs
 

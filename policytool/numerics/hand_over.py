@@ -65,13 +65,13 @@ from policytool.support.files.remote_path import local
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from policytool.formats.base import Format
     from policytool.migration.plan import Plan
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
-    from policytool.model.model import Verdict
+    from policytool.model.untrusted_code import Reason
 
 _NAME: Final = "model"
 """The name of a copy without its suffix, so that TensorFlow gets no name from the user."""
@@ -276,15 +276,21 @@ class HandOver(ExitStack):
             path=target, document=Document(path=display_path, format="tflite"), loaded=None
         )
 
-    def adopt(self, path: Path, display_path: str, plan: Plan | None = None) -> PrivateCopy:
+    def adopt(
+        self, path: Path, display_path: str, planned: LoadedModel | None = None
+    ) -> PrivateCopy:
         """
         Return a model that was just written below :meth:`folder` as a copy.
 
-        :param plan: the plan by which it was written, if policytool wrote it; the document of a
-            conversion is checked as it was planned, and the file is not read again
+        :param planned: the model, if policytool wrote it by a plan; it is checked as it was
+            planned, and the file is not read again
         :raises ModelFileError: if it cannot be run, or needs trust.
         """
-        return self._check_copy(path, display_path, plan=plan)
+        if planned is None:
+            return self._check_copy(path, display_path)
+        with steps.budget(display_path):
+            self._check_reasons(untrusted_code.reasons_not_to_run(planned), display_path)
+        return PrivateCopy(path=path, document=planned.document, loaded=planned)
 
     def copy_weights(self, path: Path) -> PrivateCopy:
         """
@@ -328,27 +334,16 @@ class HandOver(ExitStack):
         *,
         is_model: bool = True,
         compiles: bool = False,
-        plan: Plan | None = None,
     ) -> PrivateCopy:
         """
         Read and check a copied file, and remove its links.
 
         :param is_model: whether TensorFlow will run it; otherwise it contains only weights
-        :param plan: the plan by which policytool wrote the file, if it is not a copy
         :raises ModelFileError: if the copy cannot be read or run, or needs trust.
         """
         with steps.budget(display_path):
-            document = (
-                creating.document(plan.conversion.content, display_path)
-                if plan is not None and plan.conversion is not None
-                else format_detection.document(copied, display_path)
-            )
-            loaded = self.check(
-                document,
-                is_model=is_model,
-                compiles=compiles,
-                known_loaders=plan.loaders_after if plan is not None else None,
-            )
+            document = format_detection.document(copied, display_path)
+            loaded = self.check(document, is_model=is_model, compiles=compiles)
         _remove_links(copied)
         return PrivateCopy(path=copied, document=document, loaded=loaded)
 
@@ -358,13 +353,10 @@ class HandOver(ExitStack):
         *,
         is_model: bool = True,
         compiles: bool = False,
-        known_loaders: Sequence[Verdict] | None = None,
     ) -> LoadedModel | None:
         """
         Return the model in a document that may run; None for a graph without a config, and for
         weights without a model.
-
-        :param known_loaders: the verdicts on the document, if they are known
 
         :raises ModelFileError: if it cannot be run, or needs trust.
         """
@@ -374,19 +366,32 @@ class HandOver(ExitStack):
         if document.format == keras_hub.FORMAT.document_format and not document.tensors:
             raise ModelFileError(document.path, "not-runnable", _NO_WEIGHTS)
         has_config = is_model and document.config_part is not None
-        loaded = reading.load_model(document, known_loaders) if has_config else None
-        if self._trust:
-            return loaded
-        message = untrusted_code.refusal(
+        loaded = reading.load_model(document) if has_config else None
+        reasons = (
             untrusted_code.reasons_of_file(document)
             if loaded is None
-            else untrusted_code.reasons_not_to_run(loaded, compiles=compiles),
+            else untrusted_code.reasons_not_to_run(loaded, compiles=compiles)
+        )
+        self._check_reasons(reasons, document.path, is_model=is_model)
+        return loaded
+
+    def _check_reasons(
+        self, reasons: Iterator[Reason], display_path: str, *, is_model: bool = True
+    ) -> None:
+        """
+        Check that there is no reason not to run a model, or that the user trusts its author.
+
+        :raises ModelFileError: if the model needs trust.
+        """
+        if self._trust:
+            return
+        message = untrusted_code.refusal(
+            reasons,
             custom_objects=is_model and self._custom_objects,
             trust_option=self._trust_option,
         )
         if message is not None:
-            raise ModelFileError(document.path, "runs-code", message)
-        return loaded
+            raise ModelFileError(display_path, "runs-code", message)
 
     def change(
         self, copy: PrivateCopy, changed: LoadedModel, plan: Plan, folder: Path
@@ -461,7 +466,6 @@ def _convert(path: Path, original: LoadedModel, folder: Path) -> Path:
 
     :raises ModelFileError: if the model cannot be converted, or the file cannot be written.
     """
-    from policytool.formats import creating  # imports h5py, which only a new file needs
     from policytool.migration.convert import conversion_plan
 
     display_path = original.document.path

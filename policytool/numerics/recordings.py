@@ -21,10 +21,11 @@ from policytool.numerics.check_results.checks import (  # noqa: TC001  # for the
     CheckSide,
     TensorFlowDevice,
 )
-from policytool.numerics.check_results.metrics import TensorReductions
+from policytool.numerics.check_results.metrics import CallOfLayer, TensorReductions
 from policytool.numerics.check_results.verdicts import Origin
 from policytool.numerics.verdicts.answers import file_paths
 from policytool.numerics.verdicts.tolerances import grown_tolerances, is_newly_nonfinite
+from policytool.support.grouping import EachOnce
 from policytool.support.text import codec, jsontext
 
 if TYPE_CHECKING:
@@ -68,18 +69,11 @@ class RecordedTensor(Struct, frozen=True, kw_only=True):
     """The binary exponents of the values that are normal in float32, each with its count."""
 
 
-class RecordedCall(Struct, frozen=True, kw_only=True):
-    """One call of a layer."""
+class RecordedCall(CallOfLayer, frozen=True, kw_only=True):
+    """One call of a layer in the model that was recorded."""
 
-    path: str
-    class_name: str
-    number: int
     compute: str | None
-    inputs: tuple[str, ...]
     within: tuple[str, ...]
-    depth: int
-    children: int
-    is_model: bool
     begun: int
     """The number of calls that began before this one."""
 
@@ -452,17 +446,14 @@ def _mask_origin(run: CheckRun, place: int, pairs: Sequence[CallPair]) -> LayerC
     all masks are the same.
     """
     masks = {(first.path, first.number): (_masks(first), _masks(second)) for first, second in pairs}
-    pending, visited = [place], set()
-    while pending:
-        number = pending.pop()
-        if number not in visited:
-            visited.add(number)
-            trace = run.calls[number].trace
-            pending += trace.producers if trace is not None else ()
+    walk = EachOnce([place])
+    for number in walk:
+        trace = run.calls[number].trace
+        walk.add(trace.producers if trace is not None else ())
     return next(
         (
             run.calls[number]
-            for number in sorted(visited - {place})
+            for number in sorted(walk.visited - {place})
             if len(set(masks[run.calls[number].path, run.calls[number].number])) > 1
         ),
         None,

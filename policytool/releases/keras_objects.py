@@ -18,7 +18,7 @@ from msgspec import Struct
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from policytool.support.text.jsontext import Json
 
@@ -33,6 +33,11 @@ CODE: Final = "__lambda__"
 
 ELLIPSIS: Final = "__ellipsis__"
 """The class of an ellipsis in an index."""
+
+ARRAY: Final = "__numpy__"
+"""The class of a NumPy array or number."""
+
+_CONTAINERS: Final = frozenset({dict, list})
 
 CLASS: Final = "class_name"
 SHARED_ID: Final = "shared_object_id"
@@ -110,6 +115,18 @@ def arguments_of(value: object) -> dict[str, Json]:
     return config if isinstance(config, dict) else {}
 
 
+def dicts(*values: Json) -> Iterator[dict[str, Json]]:
+    """Yield each JSON object in some values, at any depth."""
+    pending: list[Json] = list(values)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            yield value
+            pending += [item for item in value.values() if type(item) in _CONTAINERS]
+        elif isinstance(value, list):
+            pending += [item for item in value if type(item) in _CONTAINERS]
+
+
 def policy_name(value: object) -> str | None:
     """
     Return the name of a policy: the value itself, or the name in the config of an object; None for
@@ -132,11 +149,6 @@ def stored_calls(entry: Mapping[str, Json]) -> list[Json]:
     """Return the calls of a layer of a functional model; empty if the entry has no list of them."""
     nodes = entry.get("inbound_nodes")
     return nodes if isinstance(nodes, list) else []
-
-
-def is_malformed(value: dict[str, Json]) -> bool:
-    """Return whether the class name of an object is itself an object."""
-    return isinstance(value.get(CLASS), dict)
 
 
 def name_of(value: object) -> str | None:

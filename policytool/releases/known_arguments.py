@@ -330,10 +330,10 @@ def is_known_name(kind: str, name: str) -> bool:
     return name in known["classes"] or any(name in known[container] for container in _CONTAINERS)
 
 
-def plain_names(kind: str) -> frozenset[str]:
-    """Return the names of losses or metrics in lower case. Names of classes get underscores."""
+def plain_metric_names() -> frozenset[str]:
+    """Return the names of metrics in lower case. Names of classes get underscores."""
     return frozenset(
-        _HUMPS.sub("_", name).lower() for name in data.read("training_names")[kind]["keras"]
+        _HUMPS.sub("_", name).lower() for name in data.read("training_names")[METRICS]["keras"]
     )
 
 

@@ -58,6 +58,8 @@ class Expression(NamedTuple):
     """Whether the text needs parentheses inside another expression."""
 
     is_tuple: bool = False
+    parameter: str = ""
+    """The first parameter of the function, for an expression that a function returns."""
 
     @property
     def operand(self) -> str:
@@ -190,6 +192,16 @@ def expression(config: Mapping[str, Any]) -> Expression | None:
     return found.pop() if len(found) == 1 else None
 
 
+def source(config: Mapping[str, Any]) -> str | None:
+    """Return the function of a Lambda as Python code; None if :func:`expression` cannot read it."""
+    found = expression(config)
+    if found is None:
+        return None
+    arguments = config.get("arguments")
+    parameters = [found.parameter, *(arguments if isinstance(arguments, dict) else ())]
+    return f"lambda {', '.join(parameters)}: {found.text}"
+
+
 def _byte_code(text: str) -> bytes:
     """Return the byte code in a text: base64, or characters in Keras 2.0 and earlier."""
     try:
@@ -268,7 +280,7 @@ class _Machine:
             if name == "RETURN_VALUE":
                 if place != len(code) - 2 or len(self._stack) != 1:
                     break
-                return self._stack[0]
+                return self._stack[0]._replace(parameter=_name(self._code.variables[0]))
             self._follow(name, argument)
             if self._stack and len(self._stack[-1].text) > _LONGEST_TEXT:
                 break

@@ -25,11 +25,13 @@ from policytool.releases.layer_classes import layer_facts, layer_of_cell
 from policytool.releases.output_shapes import (
     SEVERAL,
     Shape,
+    UnknownShapeError,
     all_known,
     concatenated,
     equation_of,
     equation_sizes,
     integer,
+    known,
     product,
     split_image,
     window_counts,
@@ -323,10 +325,12 @@ def _expression(class_name: str, slot: VariableSlot) -> Sequence[str] | None:
     return shapes.get(scoped, shapes.get(slot.name))
 
 
-def _sizes(item: str, build: LayerBuild) -> Sequence[int | None] | None:
+def _sizes(item: str, build: LayerBuild) -> Sequence[int | None]:
     """
     Return the sizes of an item: several sizes, or the product of numbers, arguments and input
     sizes. An unknown factor makes the product unknown.
+
+    :raises UnknownShapeError: if the number of sizes is unknown
     """
     if item.startswith(SEVERAL):
         return _SEVERAL_SIZES[item.removeprefix(SEVERAL)](build)
@@ -376,8 +380,8 @@ def _input_size(
     if shape is None:
         return None
     if place == "axis":
-        axes = _axes(config.get("axis"))
-        axis = axes[0] if axes is not None and len(axes) == 1 else None
+        listed = _listed(config.get("axis"))
+        axis = integer(listed[0]) if len(listed) == 1 else None
     elif place == "channels":
         kernel = config.get("kernel_size")
         before = len(kernel) if isinstance(kernel, list | tuple) else 0
@@ -387,48 +391,49 @@ def _input_size(
     return shape[axis] if axis is not None and -len(shape) <= axis < len(shape) else None
 
 
-def _axes(value: object) -> list[int] | None:
-    """
-    Return the axes in the value of an argument; None if the value is neither an axis nor a list of
-    axes.
-    """
-    return all_known(map(integer, value if isinstance(value, list | tuple) else [value]))
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
-def _axis_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+def _axes(value: object) -> list[int]:
+    """
+    Return the axes in the value of an argument.
+
+    :raises UnknownShapeError: if the value is neither an axis nor a list of axes
+    """
+    return [known(integer(item)) for item in _listed(value)]
+
+
+def _axis_sizes(build: LayerBuild) -> Sequence[int | None]:
     """Return the sizes of the axes that an argument lists; none for no axis."""
     axis, shape = build.config.get("axis", -1), build.inputs.get(INPUT)
     axes = [] if axis is None else _axes(axis)
-    if axes is None:
-        return None
     return [
         shape[number] if shape is not None and -len(shape) <= number < len(shape) else None
         for number in axes
     ]
 
 
-def _unshared_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+def _unshared_sizes(build: LayerBuild) -> Sequence[int | None]:
     """
     Return the sizes of an input without the batch, with 1 for each axis that ``shared_axes`` lists.
     """
-    shape, shared = build.inputs.get(INPUT), _axes(build.config.get("shared_axes") or [])
-    if shape is None or shared is None:
-        return None
+    shape, shared = known(build.inputs.get(INPUT)), _axes(build.config.get("shared_axes") or [])
     return [1 if number in shared else size for number, size in enumerate(shape) if number]
 
 
-def _bias_rows(build: LayerBuild) -> Sequence[int | None] | None:
+def _bias_rows(build: LayerBuild) -> Sequence[int | None]:
     """
     Return the first size of a GRU's bias, which has two rows if the reset gate is applied after the
     matrix product.
     """
     reset_after = build.config.get("reset_after")
     if not isinstance(reset_after, bool):
-        return None
+        raise UnknownShapeError
     return [2] if reset_after else []
 
 
-def _output_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+def _output_sizes(build: LayerBuild) -> Sequence[int | None]:
     """
     Return the sizes to which attention projects its results: by default, those of its queries.
     """
@@ -438,25 +443,25 @@ def _output_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     return _axes(sizes)
 
 
-def _kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+def _kernel_sizes(build: LayerBuild) -> Sequence[int | None]:
     """
     Return the shape of the kernel of an EinsumDense. Each letter has its size in the output, or
     otherwise its size in the input (``_analyze_einsum_string`` in
     keras/src/layers/core/einsum_dense.py).
     """
-    equation, sizes = equation_of(build.config), _letters(build)
-    return None if equation is None else [sizes.get(letter) for letter in equation["kernel"]]
+    sizes = _letters(build)
+    return [sizes.get(letter) for letter in known(equation_of(build.config))["kernel"]]
 
 
-def _equation_bias_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+def _equation_bias_sizes(build: LayerBuild) -> Sequence[int | None]:
     """
     Return the shape of the bias of an EinsumDense: the sizes of its letters, and 1 for each later
     letter of the output.
     """
-    equation, sizes = equation_of(build.config), _letters(build)
+    equation, sizes = known(equation_of(build.config)), _letters(build)
     axes = build.config.get("bias_axes")
-    if equation is None or not isinstance(axes, str):
-        return None
+    if not isinstance(axes, str):
+        raise UnknownShapeError
     output = equation["output"].replace("...", "")
     start = next((number for number, letter in enumerate(output) if letter in axes), len(output))
     return [sizes.get(letter) if letter in axes else 1 for letter in output[start:]]
@@ -466,15 +471,13 @@ def _letters(build: LayerBuild) -> Mapping[str, int | None]:
     return equation_sizes(build.config, build.inputs.get(INPUT))
 
 
-def _window_counts(build: LayerBuild) -> Sequence[int | None] | None:
+def _window_counts(build: LayerBuild) -> Sequence[int | None]:
     """Return the number of windows of a kernel along each axis of an input."""
-    split, config = split_image(build.config, build.inputs.get(INPUT)), build.config
-    if split is None:
-        return None
-    return window_counts({"padding": "valid", **config}, split[0], "kernel_size")
+    sizes, _ = split_image(build.config, build.inputs.get(INPUT))
+    return window_counts({"padding": "valid", **build.config}, sizes, "kernel_size")
 
 
-def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
+def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None]:
     """
     Return the shape of the kernel of a locally connected layer, which has separate weights for each
     window (``build`` in tf_keras/src/layers/locally_connected/locally_connected2d.py).
@@ -482,24 +485,24 @@ def _unshared_kernel_sizes(build: LayerBuild) -> Sequence[int | None] | None:
     ``implementation`` selects a matrix for each window, a weight for each pair of an input and an
     output, or a weight for each connected pair.
     """
-    counts, split = _window_counts(build), split_image(build.config, build.inputs.get(INPUT))
+    counts = _window_counts(build)
+    sizes, channels = split_image(build.config, build.inputs.get(INPUT))
     filters, implementation = (
         integer(build.config.get(key)) for key in ("filters", "implementation")
     )
-    if counts is None or split is None or implementation not in (1, 2, 3):
-        return None
-    sizes, channels = split
+    if implementation not in (1, 2, 3):
+        raise UnknownShapeError
     if implementation == 3:  # noqa: PLR2004  # the argument numbers them
         return [None]
     if implementation == 1:
-        width = [*(_axes(build.config.get("kernel_size")) or ()), channels]
+        width = [*_axes(build.config.get("kernel_size")), channels]
         return [product(counts), product(width), filters]
     if build.config.get("data_format") == "channels_first":
         return [channels, *sizes, filters, *counts]
     return [*sizes, channels, *counts, filters]
 
 
-def _frequency_counts(build: LayerBuild) -> Sequence[int | None] | None:
+def _frequency_counts(build: LayerBuild) -> Sequence[int | None]:
     """
     Return the number of frequencies of a real Fourier transform. Its length is by default the
     smallest power of two that covers a frame (keras/src/layers/preprocessing/stft_spectrogram.py).
@@ -511,7 +514,7 @@ def _frequency_counts(build: LayerBuild) -> Sequence[int | None] | None:
     return [None if length is None else length // 2 + 1]
 
 
-_SEVERAL_SIZES: Final[Mapping[str, Callable[[LayerBuild], Sequence[int | None] | None]]] = (
+_SEVERAL_SIZES: Final[Mapping[str, Callable[[LayerBuild], Sequence[int | None]]]] = (
     MappingProxyType(
         {
             "axis": _axis_sizes,

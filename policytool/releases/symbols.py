@@ -11,6 +11,7 @@ lists of what only computes.
 
 from __future__ import annotations
 
+import builtins
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -75,6 +76,9 @@ def is_placed_op(name: str) -> bool:
     return name.encode() in placed_ops()
 
 
+_BUILTINS: Final = "builtins"
+"""The module that Keras writes for functions that it finds by name only."""
+
 _KERAS: Final = frozenset({"keras", "tf_keras"})
 _KERAS_IN_TENSORFLOW: Final = ("tensorflow.python.keras.", "tensorflow.keras.")
 
@@ -110,8 +114,8 @@ def is_harmful(module: str, name: str) -> bool:
     config refers to it.
     """
     root = module.partition(".")[0]
-    if root == "builtins":
-        return name in _reviewed("builtins")
+    if root == _BUILTINS:
+        return name in _reviewed(_BUILTINS)
     if root in _KERAS or module.startswith(_KERAS_IN_TENSORFLOW):
         if module.startswith(_OTHER_KERAS) and not name[:1].islower():
             return True
@@ -146,13 +150,25 @@ def in_tensorflow(name: str) -> bool:
     ) and not name_without_version.startswith(_reviewed("harmless_tensorflow"))
 
 
+def is_custom_function(name: str, module: str = _BUILTINS) -> bool:
+    """
+    Return whether a function is custom although its module is ``builtins``, which Keras 3 writes
+    for a function that it finds only by its name.
+    """
+    return (
+        module == _BUILTINS
+        and not hasattr(builtins, name)
+        and not is_pure_function_of(module, name)
+    )
+
+
 def is_foreign(module: str) -> bool:
     """
     Return whether a module is outside of Keras, and not one that Keras writes for functions that it
     finds by name.
     """
     return (
-        module != "builtins"
+        module != _BUILTINS
         and module.partition(".")[0] not in _KERAS
         and not f"{module}.".startswith(_KERAS_IN_TENSORFLOW)
     )
@@ -264,10 +280,6 @@ _MODELLING: Final = frozenset(
     }
 )
 """The packages of Keras with its layers, models and their parts."""
-
-
-_BUILTINS: Final = "builtins"
-"""The module that Keras writes for functions that it finds by name only."""
 
 
 def is_pure_class(name: str) -> bool:

@@ -194,11 +194,6 @@ def header(
     return json_text(_HEADER.values(values), unicode=False)
 
 
-def merged_header(values: Mapping[str, Any]) -> str:
-    """Return the first line of a whole run from that of a shard, without the key ``shard``."""
-    return json_text(values, unicode=False)
-
-
 def model(position: int, values: Mapping[str, Any]) -> str:
     """Return the line of a model; ``values`` are its entry in the JSON report of the command."""
     return json_text(_MODEL.values((position, values)), unicode=False)

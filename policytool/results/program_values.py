@@ -25,7 +25,6 @@ from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -43,17 +42,14 @@ _FLOAT32_DTYPES: Final = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})
 """Dtypes that NumPy's files do not support, and whose values float32 can represent."""
 
 
-class ProgramValues:
-    """A context with private files of models and arrays."""
+class ProgramValues(ExitStack):
+    """
+    A context with private files of models and arrays. Directories are created when they are needed.
+    """
 
-    def __enter__(self) -> Self:
-        """Enter the context; directories are created when they are needed."""
-        self._stack, self._folders = ExitStack(), set[Path]()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the files."""
-        self._stack.close()
+    def __init__(self) -> None:
+        super().__init__()
+        self._folders = set[Path]()
 
     def saved(self, call: Call, positional: Mapping[str, object]) -> Call:
         """
@@ -107,7 +103,7 @@ class ProgramValues:
 
     def _folder(self) -> Path:
         directory = tempfile.TemporaryDirectory(prefix="policytool-")
-        self._folders.add(folder := Path(self._stack.enter_context(directory)))
+        self._folders.add(folder := Path(self.enter_context(directory)))
         return folder
 
 

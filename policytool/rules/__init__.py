@@ -71,6 +71,8 @@ def is_met(need: Needs, options: AuditOptions) -> bool:
             return options.weights
         case Needs.BASELINE:
             return bool(options.signatures)
+        case Needs.FORBID:
+            return bool(options.forbidden)
     assert_never(need)
 
 

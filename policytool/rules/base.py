@@ -255,6 +255,7 @@ class Needs(StrEnum):
     DEVICE = "--device"
     WEIGHTS = "--weights"
     BASELINE = "--baseline"
+    FORBID = "forbid"
 
 
 class AuditOptions(Struct, frozen=True, kw_only=True):
@@ -278,6 +279,9 @@ class AuditOptions(Struct, frozen=True, kw_only=True):
     device: Device | None = None
     weights: bool = False
     """Whether to read stored values."""
+
+    forbidden: tuple[str, ...] = ()
+    """The policies that no layer may have."""
 
     signatures: Mapping[str, tuple[Signature, ...]] = field(
         default_factory=lambda: MappingProxyType({})

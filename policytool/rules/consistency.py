@@ -14,6 +14,7 @@ from policytool.releases import dtype_support, dtypes
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS2
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
+from policytool.rules.half_precision import float32_remedy
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -468,3 +469,30 @@ def preset_task_fails(case: RuleInput, _options: AuditOptions) -> Iterator[Findi
     (fixtures/writer/presets.py).
     """
     yield from preset_task_fails.observation_findings(case, presets.TASK_FAILS)
+
+
+@rule(
+    id="PT413",
+    severity=Severity.ERROR,
+    fix=Fix.UNSAFE,
+    needs=Needs.FORBID,
+    example='"class_name": "Dense", "config": {"dtype": "float16", ...}, with forbid = ["float16"]',
+)
+def forbidden_policy(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Layers have a policy that the setting ``forbid`` names.
+
+    The policy is stored in the file, or is the default of the release that wrote it. Exported
+    graphs have no policies.
+
+    Source: the policies that ``inspect`` shows.
+    """
+    loaded = case.loaded if _STAND_IN not in options.forbidden else None
+    for index, layer in enumerate(case.model.layers):
+        if layer.policy in options.forbidden:
+            yield forbidden_policy.finding(
+                f"{layer.path} has the forbidden policy {layer.policy}",
+                path=layer.path,
+                detail=layer.policy or "",
+                remedy=float32_remedy(loaded, [index]) if loaded is not None else None,
+            )

@@ -11,6 +11,7 @@ from policytool.migration.planning import keep
 from policytool.migration.planning.decisions import base_policy
 from policytool.model import custom_classes, optimizer_config
 from policytool.model.rounded_weights import compute_dtype, deciding
+from policytool.model.tree.site import with_sites_above
 from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
@@ -90,7 +91,9 @@ def _half_layers(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, 
         if reason in reasons and _returns_half(loaded, index)
     }
     outermost = [
-        index for index in sorted(halves) if not halves & set(_enclosing_layers(loaded, index))
+        index
+        for index in sorted(halves)
+        if halves.intersection(with_sites_above(loaded.sites, index)) == {index}
     ]
     return {top: tuple(sorted(halves & set(loaded.below(top)))) for top in outermost}
 
@@ -103,8 +106,8 @@ def _returns_half(loaded: LoadedModel, index: int) -> bool:
     outer = next(
         (
             above
-            for above in _enclosing_layers(loaded, index)
-            if layer_facts(loaded.sites[above].class_name).wraps == "directions"
+            for above in with_sites_above(loaded.sites, index)
+            if above != index and layer_facts(loaded.sites[above].class_name).wraps == "directions"
         ),
         None,
     )
@@ -121,13 +124,6 @@ def _returns_half(loaded: LoadedModel, index: int) -> bool:
         policy,
     )
     return dtype is None or dtype in HALVES
-
-
-def _enclosing_layers(loaded: LoadedModel, index: int) -> Iterator[int]:
-    outer = loaded.sites[index].parent
-    while outer is not None:
-        yield outer
-        outer = loaded.sites[outer].parent
 
 
 def _output_findings(loaded: LoadedModel) -> Iterator[Finding]:

@@ -152,7 +152,7 @@ class DeviceRun:
                 self.tf,
                 self.pair.operations(),
                 devices.short_name(device).partition(":")[0],
-                self.pair.layer_of,
+                self.pair.layers_of_operations().get,
             )
         )
 

@@ -16,7 +16,7 @@ import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Sequence
+    from typing import Any, Callable, Sequence
 
 
 EVERY = "DEFAULT"
@@ -40,12 +40,12 @@ def missing_kernels(
     tf: Any,
     operations: Sequence[Any],
     kind: str,
-    layers: Mapping[str, str] | Callable[[str], str | None],
+    layer_of: Callable[[str], str | None],
 ) -> list[dict[str, Any]]:
     """
     Return the ops of one graph for which devices of a kind, ``cpu`` or ``gpu``, have no kernel.
 
-    ``layers`` gives the path of the layer that an op of the graph belongs to, by the op's name;
+    ``layer_of`` returns the path of the layer that an op of the graph belongs to, by the op's name;
     what is in a function belongs to the op that calls it. ``op`` is the op's name, after that of
     its caller. ``dtype`` is the one that no kernel takes; the op's first float dtype where none
     alone is to blame. ``elsewhere`` tells whether the CPU has a kernel, where another kind is asked
@@ -58,9 +58,8 @@ def missing_kernels(
     definition = operations[0].graph.as_graph_def()
     search = _Search(_Kernels(tf), definition, kind)
     names = {operation.name for operation in operations}
-    path = layers if callable(layers) else layers.get
     return [
-        {**search.to_json(node), "op": name, "layer": path(caller.name)}
+        {**search.to_json(node), "op": name, "layer": layer_of(caller.name)}
         for caller in definition.node
         if caller.name in names
         for name, node in search.below(caller)

@@ -274,7 +274,6 @@ class _LayerTrace:
         self.graph: Any = None
         self._recording = recording
         self._tape: Any = None
-        self._places: dict[str, int] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -336,22 +335,9 @@ class _LayerTrace:
     @property
     def random(self) -> list[str]:
         """The layers that draw random numbers on which the outputs depend."""
-        return drawing_layers(self) if self.library.traces else self._tape.drawing_layers
-
-    def operations(self) -> list[Any]:
-        """Return the operations of the graph."""
-        operations: list[Any] = self.graph.get_operations()
-        return operations
-
-    def layer_of(self, name: str) -> str | None:
-        """Return the path of the innermost layer in which an operation was traced."""
-        if not self._places:
-            self._places = {
-                operation.name: place for place, operation in enumerate(self.operations())
-            }
-        place = self._places[name]
-        calls = [call for call in self._tape.calls.values() if call.start <= place < call.stop]
-        return max(calls, key=lambda call: call.start).path if calls else None
+        if not self.library.traces:
+            return list(self._tape.drawing_layers)
+        return drawing_layers(self.graph, self.graph.get_operations(), [self._tape])
 
     def _record_call(self, call: Call, make: Callable[..., Any]) -> Any:
         """Make a call, and record its outputs and their masks."""

@@ -192,11 +192,19 @@ def _unwrapped(text: str) -> str:
 
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-9;:?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]"
+    r"|\\(?=['\"])"
 )
-"""Sequences that set colors, titles and the cursor of a terminal."""
+"""Sequences that set colors, titles and the cursor of a terminal, and the escapes of quotes."""
 
-_QUOTES: Final = str.maketrans("\u2018\u2019\u201c\u201d\xa0", "''\"\" ")
-"""Typographic quotes and spaces, which text processors and chats write."""
+_QUOTES: Final = str.maketrans(
+    "\u2018\u2019\u201a\u201b\u2032\xb4\u2039\u203a\uff07"
+    "\u201c\u201d\u201e\u201f\u2033\xab\xbb\uff02"
+    "\xa0\u3000\uff1a\uff08\uff09\uff0c",
+    "'''''''''" + '"' * 8 + "  :(),",
+)
+"""
+Quotes, spaces and punctuation of other languages, and those that text processors and chats write.
+"""
 
 _PREFIX: Final = re.compile(
     r"""
@@ -295,7 +303,7 @@ class Message(Struct, frozen=True, kw_only=True):
 def plain_lines(text: str) -> list[str]:
     """
     Return the lines of a text without colors, times of logs and boxes, and with straight quotes;
-    escaped line breaks in a log are line breaks.
+    escaped quotes and line breaks in a log are quotes and line breaks.
     """
     without_escapes = _ESCAPES.sub("", text).translate(_QUOTES)
     if (
@@ -303,7 +311,7 @@ def plain_lines(text: str) -> list[str]:
         and "\\n" in without_escapes
         and "Traceback (most" in without_escapes
     ):
-        without_escapes = without_escapes.replace("\\n", "\n").replace('\\"', '"')
+        without_escapes = without_escapes.replace("\\n", "\n")
     return [
         _FRAMES_OF_BOXES.sub("", _PREFIX.sub("", line)) for line in without_escapes.splitlines()
     ]

@@ -269,6 +269,9 @@ def test_exact_path_is_no_pattern(tmp_path: Path) -> None:
     path = h5_model(tmp_path / "dots.h5", sequential(dense("a.b"), dense("axb"), dense("c+")))
     assert paths("--layer", "mlp/a.b", path) == ["mlp/a.b"]
     assert paths("--layer", "mlp/c+", path) == ["mlp/c+"]
+    suggested = run("inspect", "--layer", "c+", path).out
+    assert r"Paths are such as mlp/c+; .*c\+ matches it." in suggested
+    assert paths("--layer", r".*c\+", path) == ["mlp/c+"]
 
 
 def test_selection_without_layers_is_reported_with_totals() -> None:

@@ -675,3 +675,23 @@ def test_damaged_files_end_in_sentences(tmp_path: Path, name: str) -> None:
                 for pair in comparison.variables
                 if pair.values.verdict is ComparisonVerdict.NOT_COMPARED
             )
+
+
+@pytest.mark.parametrize("name", ["wrappers", "nested_models", "global_mixed_float16", "mha"])
+def test_numbered_variables_have_the_names_of_their_layers(name: str) -> None:
+    """An archive numbers the variables of each layer, and HDF5 names them."""
+    archive, named = (FIXTURES / "keras3.15" / f"{name}.{suffix}" for suffix in ("keras", "h5"))
+    if not named.exists():
+        named = archive
+    in_archive, in_both = policytool.diff(archive, archive), policytool.diff(archive, named)
+    names = [[pair.name for pair in layer.variables] for layer in in_archive.layers]
+    expected = [[pair.b.name for pair in layer.variables if pair.b] for layer in in_both.layers]
+    assert not any(name.isdecimal() for layer in names for name in layer)
+    if named != archive:
+        assert [[name.rpartition("/")[2] for name in layer] for layer in expected] == names
+
+
+def test_numbered_variables_of_a_custom_class_keep_their_numbers() -> None:
+    path = FIXTURES / "keras3.15" / "custom_layer.keras"
+    layers = {layer.class_name: layer for layer in policytool.diff(path, path).layers}
+    assert [pair.name for pair in layers["Scale"].variables] == ["0"]

@@ -35,6 +35,7 @@ ISSUE: Final = {
         "ignore",
         "per-file-ignores",
         "suppress",
+        "forbid",
         "fail-on",
         "target",
         "device",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import run
-from tests.helpers.small_models import h5_model, sequential
+from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,3 +249,26 @@ def test_show_settings_is_toml(project: Path) -> None:
     (project / "policytool.toml").write_text(kept, encoding="utf-8")
     assert is_json("--config", "policytool.toml")
     assert shown("--show-settings", "--config", "policytool.toml")["depth"][0] == "0"
+
+
+def test_forbidden_policy_fails_unless_the_baseline_has_it(project: Path) -> None:
+    """The settings name the baseline before it exists, so that both are committed together."""
+    settings = 'forbid = ["float16"]\nbaseline = "known.json"\n'
+    (project / "policytool.toml").write_text(settings, encoding="utf-8")
+    (project / "a.h5").unlink()
+    h5_model(project / "model.h5", sequential(dense("old", "float16"), dense("other")))
+    ended = run("audit", "--fail-on", "error")
+    assert (ended.code, "known.json cannot be read" in ended.err) == (3, True)
+    assert run("audit", "--fail-on", "error", "--write-baseline", "known.json").code == 0
+    assert run("audit", "--fail-on", "error").code == 0
+    h5_model(project / "model.h5", sequential(dense("old", "float16"), dense("new", "float16")))
+    ended = run("audit", "--fail-on", "error", "--ignore", "PT1,PT2,PT3,PT5")
+    assert ended.code == 1
+    assert "PT413 error  mlp/new has the forbidden policy float16" in ended.out
+
+
+def test_unknown_forbidden_policy_is_an_error(project: Path) -> None:
+    (project / "policytool.toml").write_text('forbid = ["fp16"]', encoding="utf-8")
+    ended = run("audit", "a.h5")
+    assert ended.code == 2
+    assert "the key 'forbid' must list policies: unknown policy 'fp16'" in ended.err

@@ -252,6 +252,26 @@ def test_lambda_that_scales_is_replaced(
     assert "Lambda" not in keras.classes
 
 
+def test_lambda_calls_a_function_of_the_user(
+    use_keras: Callable[..., RecordingKeras], tmp_path: Path
+) -> None:
+    """Its code does not run, and the function is passed to Keras."""
+    codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))
+
+    def change(config: Any) -> None:
+        function = changed_fixtures.layer(config, "double")["function"]
+        function[0] = codes["3.8"]["1.0 / x"]
+
+    path = changed_fixtures.h5(tmp_path, "tf2.3/lambda.h5", change)
+    keras = use_keras()
+    with pytest.raises(ModelFileError, match=r"needs double_function; .*--preview shows its code"):
+        policytool.load(path)
+    functions = {"double_function": abs}
+    assert policytool.load(path, custom_objects=functions) == MODEL
+    assert keras.options["custom_objects"] == functions
+    assert keras.options["safe_mode"] is True
+
+
 def test_file_without_a_keras_model_is_not_loaded(
     use_keras: Callable[..., RecordingKeras],
 ) -> None:

@@ -228,7 +228,7 @@ def texts(_: None) -> list[Any]:
     ).get_concrete_function(tf.TensorSpec([2], tf.float32))
     operations = concrete.graph.get_operations()
     result: list[Any] = runtime("op_placement").missing_kernels(
-        tf, operations, "gpu", {operation.name: operation.type for operation in operations}
+        tf, operations, "gpu", {operation.name: operation.type for operation in operations}.get
     )
     return result
 

@@ -23,6 +23,7 @@ from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.reports.checks._page import caveats
 from policytool.support.errors import ModelFileError
+from tests.contracts.reporter_contract import rendered_by
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -365,7 +366,5 @@ def test_report_on_a_graph_lists_the_ops_in_float32(checked: Checked) -> None:
     assert kept["average_1"].is_whole
     assert kept["average_1"].ops == {"Mean": 1}
     assert not any(scope.startswith("conv") for scope in kept)
-    text = next(reporter for reporter in CHECK_REPORTERS if reporter.name == "table").render(
-        Checks(check=result), View(width=300)
-    )
+    text = rendered_by(CHECK_REPORTERS, "table", Checks(check=result), View(width=300))
     assert "average_1 (Mean is on TensorFlow's deny list)" in text

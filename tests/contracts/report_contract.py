@@ -15,7 +15,7 @@ import pytest
 from policytool.reports import View
 from policytool.reports.layout import width_of
 from policytool.support.project import VERSION
-from tests.contracts.reporter_contract import compared
+from tests.contracts.reporter_contract import compared, rendered_by
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class ReportContract:
 
     def rendered(self, reporter: str, case: str, **view: Any) -> str:
         """Return a report of a case."""
-        (renderer,) = (found for found in self.reporters if found.name == reporter)
-        return renderer.render(self.cases[case](), View(**{**self.options, **view}))
+        shown = View(**{**self.options, **view})
+        return rendered_by(self.reporters, reporter, self.cases[case](), shown)
 
     def is_too_wide(self, line: str, width: int) -> bool:
         """Return whether a line does not fit; some lines cannot be broken."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from policytool.commands import inspect as inspection
+from policytool.reports import View
 from policytool.support import project
 from policytool.support.project import VERSION
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from policytool.commands.inspect import SelectedInspection
+    from policytool.reports import Reporter
+
+Value = TypeVar("Value")
 
 GOLDEN: Final = ROOT / "tests" / "golden"
 MODELS: Final = (
@@ -32,6 +38,19 @@ def inspected(*names: str) -> SelectedInspection:
     """Return the fixtures of these names as an inspection, every layer kept."""
     result = inspection.collect(inspection.inspect(str(FIXTURES / name)) for name in names)
     return inspection.select(result, inspection.Selection())
+
+
+def named(reporters: Iterable[Reporter[Value]], name: str) -> Reporter[Value]:
+    """Return the reporter of this name."""
+    (result,) = (reporter for reporter in reporters if reporter.name == name)
+    return result
+
+
+def rendered_by(
+    reporters: Iterable[Reporter[Any]], name: str, value: object, view: View | None = None
+) -> str:
+    """Return a report from the reporter of this name."""
+    return named(reporters, name).render(value, view or View())
 
 
 def compared(text: str, file: str) -> None:

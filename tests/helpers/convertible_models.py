@@ -186,3 +186,8 @@ def named(config: Config, name: str) -> Config:
 def told(log: Log) -> str:
     """Return all refusals as one text."""
     return "\n".join(refusal.message for refusal in log.refusals)
+
+
+def warnings(log: Log) -> str:
+    """Return all notes as one text."""
+    return "\n".join(note.message for note in log.notes)

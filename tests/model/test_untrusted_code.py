@@ -148,6 +148,34 @@ def test_function_is_needed_under_its_registered_name(tmp_path: Path) -> None:
     assert untrusted_code.needed_names(loaded) == ["other"]
 
 
+@pytest.mark.parametrize(
+    ("name", "is_custom"), [("pool", True), ("sorted", False), ("eval", False)]
+)
+def test_function_without_a_module_is_needed_by_name(
+    name: str, *, is_custom: bool, tmp_path: Path
+) -> None:
+    """Keras 3 writes ``builtins`` for custom functions; it would find those of Python there."""
+    function = {
+        "module": "builtins",
+        "class_name": "function",
+        "config": name,
+        "registered_name": "function",
+    }
+    layer = {**instance3("Lambda", "keras.layers", name="own"), "name": "own"}
+    layer["config"] |= {"function": function, "arguments": {}}
+    layer["inbound_nodes"] = []
+
+    def put(config: dict[str, Any]) -> None:
+        config["config"]["layers"].append(layer)
+
+    expected = [f"needs {name}, which is not a Keras function"]
+    in_layer = reasons(changed_fixtures.keras_zip(tmp_path, KERAS3, put))
+    assert [reason.is_custom for reason in in_layer] == [is_custom]
+    in_activation = found(function, tmp_path)
+    assert [reason.is_custom for reason in in_activation] == [is_custom]
+    assert ([reason.what.split(" ", 1)[1] for reason in in_activation] == expected) == is_custom
+
+
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
     """Keras 3 would compile it with classes that were not checked."""
     path = tmp_path / "model.json"

@@ -89,7 +89,7 @@ RECORDS: Final = {
     ),
     "layer_variables": (
         set(data.read("layer_variables")["releases"]),
-        "tf1.15, tf2.4, tf2.12 on, keras3.0, keras3.6 on",
+        "tf1.15, tf2.4, tf2.9 on, keras3.0, keras3.6 on",
     ),
     "fixtures/releases.json": (
         {name for name, row in fixture("releases.json").items() if "generate" in row["scripts"]},

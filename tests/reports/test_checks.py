@@ -21,6 +21,7 @@ from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.reports.words import decibels, figure, share, upward
 from tests.contracts.report_contract import ReportContract, VariationsContract, strict_json
+from tests.contracts.reporter_contract import rendered_by
 from tests.helpers.example_checks import (
     CASES,
     CPU,
@@ -49,11 +50,7 @@ class TestChecks(ReportContract):
     )
 
 
-def rendered(reporter: str, found: Checks, view: View | None = None) -> str:
-    """Return a check as a reporter shows it."""
-    return next(item for item in CHECK_REPORTERS if item.name == reporter).render(
-        found, view or View()
-    )
+rendered = partial(rendered_by, CHECK_REPORTERS)
 
 
 def only(name: str) -> CheckRun:

@@ -32,6 +32,7 @@ from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.reports.words import loader_lines
 from policytool.rules.base import Audited
 from tests.conftest import run
+from tests.contracts.reporter_contract import rendered_by
 from tests.fuzz import sound_configs
 from tests.helpers.drawn_models import models, whole
 from tests.helpers.marks import THOROUGH
@@ -129,9 +130,7 @@ def check_values(values: Any, verdicts: Iterable[Verdict]) -> None:  # JSON
 
 def rendered(reporters: Iterable[Any], name: str, value: object) -> str:
     """Return a report, wide enough for every sentence."""
-    reporter = next(reporter for reporter in reporters if reporter.name == name)
-    text: str = reporter.render(value, View(width=10_000))
-    return text
+    return rendered_by(reporters, name, value, View(width=10_000))
 
 
 def check_inspection(selected: SelectedInspection) -> None:

@@ -28,6 +28,7 @@ from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.support.text.jsontext import ABSENT
 from tests.contracts.report_contract import ReportContract, strict_json
+from tests.contracts.reporter_contract import rendered_by
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
@@ -50,11 +51,7 @@ CASES: Final = {
 }
 
 
-def rendered(reporter: str, found: Differences, view: View | None = None) -> str:
-    """Return a comparison as a reporter shows it."""
-    return next(item for item in DIFFERENCE_REPORTERS if item.name == reporter).render(
-        found, view or View()
-    )
+rendered = partial(rendered_by, DIFFERENCE_REPORTERS)
 
 
 @cache

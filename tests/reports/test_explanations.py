@@ -12,6 +12,7 @@ from policytool.reports.explanations import EXPLANATION_REPORTERS, headline
 from policytool.support import project
 from policytool.troubleshooting.entries import Explanation, explain_text
 from tests.contracts.report_contract import ReportContract
+from tests.contracts.reporter_contract import rendered_by
 
 MESSAGE: Final = (
     "Traceback (most recent call last):\n"
@@ -36,10 +37,7 @@ CASES: Final = {
 }
 
 
-def rendered(reporter: str, found: Explanation, view: View | None = None) -> str:
-    """Return an explanation as a reporter shows it."""
-    (one,) = (item for item in EXPLANATION_REPORTERS if item.name == reporter)
-    return one.render(found, view or View())
+rendered = partial(rendered_by, EXPLANATION_REPORTERS)
 
 
 class TestExplanations(ReportContract):

@@ -29,7 +29,7 @@ from policytool.rules.base import Audited, Fix, Remedy, Severity, fingerprints
 from policytool.rules.selection.suppressions import Suppression, Suppressions, suppress
 from policytool.support import project
 from tests.contracts.report_contract import ReportContract, strict_json, validator
-from tests.contracts.reporter_contract import compared
+from tests.contracts.reporter_contract import compared, rendered_by
 from tests.helpers import example_audits
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
@@ -61,9 +61,7 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rendered(reporter: str, audit: Audit, view: View | None = None) -> str:
     """Return the report of an audit, with suppressed findings unless the view hides them."""
-    return next(one for one in FINDING_REPORTERS if one.name == reporter).render(
-        audit, view or View(suppressed=True)
-    )
+    return rendered_by(FINDING_REPORTERS, reporter, audit, view or View(suppressed=True))
 
 
 # All of them

@@ -27,7 +27,7 @@ from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import width_of
 from policytool.reports.words import bytes_words, generation_words, loss_scale_words
 from tests.contracts.report_contract import ReportContract
-from tests.contracts.reporter_contract import MODELS, compared, inspected
+from tests.contracts.reporter_contract import MODELS, compared, inspected, named
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
 
@@ -326,7 +326,7 @@ def test_a_saved_model_without_a_signature_says_so() -> None:
 @pytest.mark.parametrize("name", ["table", "markdown"])
 def test_selections_and_models_without_layers_have_a_sentence(name: str) -> None:
     """The sentence replaces the table."""
-    reporter = next(reporter for reporter in REPORTERS if reporter.name == name)
+    reporter = named(REPORTERS, name)
     result = inspected(MODELS[0]).inspection
     nothing = SelectedInspection(inspection=result, selection=Selection(layer="none"))
     assert "No layer is selected." in reporter.render(nothing, View())

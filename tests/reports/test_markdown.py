@@ -15,14 +15,14 @@ from policytool.reports import View
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.markdown import code, prose
-from tests.contracts.reporter_contract import compared, inspected
+from tests.contracts.reporter_contract import compared, inspected, named
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import SelectedInspection
 
-MARKDOWN = next(reporter for reporter in REPORTERS if reporter.name == "markdown")
+MARKDOWN = named(REPORTERS, "markdown")
 
 
 def test_golden_file_of_traced_dtypes() -> None:

@@ -17,7 +17,7 @@ from policytool.migration.planning.options import Options, Outputs, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from tests.contracts.report_contract import ReportContract
-from tests.contracts.reporter_contract import compared
+from tests.contracts.reporter_contract import compared, rendered_by
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
 
@@ -74,13 +74,6 @@ def planned(name: str) -> Migrations:
     )
 
 
-def rendered(reporter: str, name: str, view: View | None = None) -> str:
-    """Return a case's report."""
-    return next(item for item in PLAN_REPORTERS if item.name == reporter).render(
-        planned(name), view or View()
-    )
-
-
 class TestPlans(ReportContract):
     name = "migrate"
     reporters = PLAN_REPORTERS
@@ -98,9 +91,7 @@ def test_markdown_escapes_names(tmp_path: Path) -> None:
         )
         if isinstance(item, Migration)
     )
-    text = next(reporter for reporter in PLAN_REPORTERS if reporter.name == "markdown").render(
-        Migrations(migrations=actual, failures=()), View()
-    )
+    text = rendered_by(PLAN_REPORTERS, "markdown", Migrations(migrations=actual, failures=()))
     assert "mlp/x|" not in text
     assert "mlp&#47;x&#124;&#60;b&#62;&#96;&#64;y" in text
     assert {line.count("|") for line in text.splitlines()} <= {0, 5}
@@ -109,12 +100,12 @@ def test_markdown_escapes_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("converted")])
 def test_diff_of_a_conversion_equals_the_golden_file(name: str) -> None:
     """The diff contains both complete configs, because a conversion writes a new file."""
-    compared(rendered("diff", name), f"migrate-{name}.diff")
+    compared(rendered_by(PLAN_REPORTERS, "diff", planned(name)), f"migrate-{name}.diff")
 
 
 def test_blocked_conversion_has_no_diff() -> None:
     """Such a conversion has no resulting config."""
-    assert rendered("diff", "unconverted") == ""
+    assert rendered_by(PLAN_REPORTERS, "diff", planned("unconverted")) == ""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -124,7 +115,7 @@ def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) ->
     from policytool.migration.plan import apply_edits
 
     (migration,) = planned(name).migrations
-    text = rendered("diff", name)
+    text = rendered_by(PLAN_REPORTERS, "diff", planned(name))
     edited = [edit for edit in migration.plan.edits if not migration.plan.refusals]
     after = apply_edits(document(migration.source, migration.plan.path), edited, ())
     for part, value in migration.parts.items():
@@ -180,9 +171,7 @@ def table(file: str, options: Options) -> str:
         ),
         failures=(),
     )
-    return next(reporter for reporter in PLAN_REPORTERS if reporter.name == "table").render(
-        result, View(width=200)
-    )
+    return rendered_by(PLAN_REPORTERS, "table", result, View(width=200))
 
 
 def test_optimizer_in_two_files_has_one_row() -> None:

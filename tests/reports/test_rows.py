@@ -18,7 +18,7 @@ from policytool.reports.fields import CellType
 from policytool.reports.layout import clean
 from policytool.reports.rows import RowColumn, csv_reporter, parquet_pieces
 from policytool.support.errors import MissingPackageError
-from tests.contracts.reporter_contract import MODELS, inspected
+from tests.contracts.reporter_contract import MODELS, inspected, rendered_by
 from tests.helpers import example_audits
 from tests.helpers.drawn_models import models
 from tests.helpers.marks import THOROUGH
@@ -62,9 +62,8 @@ def _cell(value: Any) -> str:
 @given(models())
 def test_parquet_has_the_rows_of_csv(selected: SelectedInspection) -> None:
     """Each cell, whatever the names; lists and numbers are values and no texts."""
-    reporter = next(item for item in inspection.REPORTERS if item.name == "csv")
     read = _read(inspection.PARQUET_REPORTER.render(selected, View()))
-    rows = _csv_rows(reporter.render(selected, View()))
+    rows = _csv_rows(rendered_by(inspection.REPORTERS, "csv", selected))
     assert len(read) == len(rows) == len(selected.inspection.models[0].layers)
     for row, cells in zip(read, rows, strict=True):
         assert list(row) == list(cells)
@@ -85,11 +84,10 @@ def test_parquet_has_the_rows_of_csv(selected: SelectedInspection) -> None:
 def test_parquet_of_findings_has_the_rows_of_csv() -> None:
     """Suppressed findings too, if they are shown."""
     audit = example_audits.made()
-    reporter = next(item for item in findings.FINDING_REPORTERS if item.name == "csv")
     for suppressed in (True, False):
         view = View(suppressed=suppressed)
         read = _read(findings.PARQUET_REPORTER.render(audit, view))
-        rows = _csv_rows(reporter.render(audit, view))
+        rows = _csv_rows(rendered_by(findings.FINDING_REPORTERS, "csv", audit, view))
         hidden = 0 if suppressed else sum(len(item.suppressed) for item in audit.audited)
         assert len(read) == len(rows)
         total = sum(len(item.findings) + len(item.suppressed) for item in audit.audited)

@@ -22,7 +22,7 @@ from policytool.reports import View
 from policytool.reports.layout import width_of
 from policytool.reports.summaries import SUMMARY_REPORTERS
 from tests.contracts.report_contract import ReportContract, validator, without_style
-from tests.contracts.reporter_contract import MODELS, compared
+from tests.contracts.reporter_contract import MODELS, compared, named, rendered_by
 from tests.helpers.drawn_models import models
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -66,9 +66,7 @@ def _case(name: str) -> FleetSummary:
     }[name]()
 
 
-def _rendered(name: str, summary: FleetSummary, view: View | None = None) -> str:
-    reporter = next(reporter for reporter in SUMMARY_REPORTERS if reporter.name == name)
-    return reporter.render(summary, view or View())
+_rendered = partial(rendered_by, SUMMARY_REPORTERS)
 
 
 class TestSummaries(ReportContract):
@@ -83,7 +81,7 @@ class TestSummaries(ReportContract):
 
 def test_index_page_is_the_golden_one() -> None:
     """The page of a directory, without its style and script, which all pages have."""
-    render = next(reporter for reporter in SUMMARY_REPORTERS if reporter.name == "html")
+    render = named(SUMMARY_REPORTERS, "html")
     assert render.render_directory is not None
     files = render.render_directory(_case("many"), View())
     assert [*files] == ["index.html"]

@@ -25,6 +25,7 @@ from policytool.reports import View, html
 from policytool.reports.page import Point, Profile
 from policytool.reports.tuning import TUNE_REPORTERS, Tunings
 from tests.contracts.report_contract import ReportContract, VariationsContract, strict_json
+from tests.contracts.reporter_contract import rendered_by
 from tests.helpers.example_tunings import (
     CASES,
     KEPT,
@@ -56,11 +57,7 @@ class TestTunings(ReportContract):
         return "$'" not in line and super().is_too_wide(line, width)
 
 
-def rendered(reporter: str, found: Tunings, view: View | None = None) -> str:
-    """Return a search as a reporter shows it."""
-    return next(item for item in TUNE_REPORTERS if item.name == reporter).render(
-        found, view or View()
-    )
+rendered = partial(rendered_by, TUNE_REPORTERS)
 
 
 def report(found: Tunings) -> Any:

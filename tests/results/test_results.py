@@ -15,10 +15,10 @@ import pytest
 from msgspec import structs
 
 import policytool
-from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.inspection import ROW_COLUMNS
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run
+from tests.contracts.reporter_contract import rendered_by
 from tests.helpers import example_checks, small_models
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
@@ -176,9 +176,8 @@ def test_dictionary_of_a_check_equals_its_json_report() -> None:
         if case.check is not None:
             result = policytool.Check(case.check).to_dict()
             schema_of("Check").validate(result)
-            (reporter,) = (reporter for reporter in CHECK_REPORTERS if reporter.name == "json")
             whole = structs.replace(case, failures=())
-            assert result == json.loads(reporter.render(whole, View()))
+            assert result == json.loads(rendered_by(CHECK_REPORTERS, "json", whole))
 
 
 def test_finding_equals_its_entry_in_the_json_report() -> None:

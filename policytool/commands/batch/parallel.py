@@ -18,11 +18,16 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from policytool.commands.batch.isolation import decode_outcome, encode_outcome, run_isolated
+from policytool.commands.batch.isolation import (
+    decode_outcome,
+    encode_outcome,
+    failure_from,
+    run_isolated,
+)
 from policytool.commands.batch.task import Item, Request, Result
 from policytool.commands.inspect import Failure
 from policytool.support import limits
-from policytool.support.errors import USAGE, ModelFileError, UsageError
+from policytool.support.errors import USAGE, UsageError
 from policytool.support.processes import crash_guard, interrupts
 from policytool.support.processes.crash_guard import Crash
 from policytool.support.text import codec
@@ -250,18 +255,15 @@ def run_serially(
     with ResultsOfCopies(task, len(items)) as results:
         while len(results.known) < len(items):
             try:
-                crashed_item = crash_guard.split()
+                lost_file = crash_guard.split()
             except KeyboardInterrupt:  # the copy may have been killed before it removed its drafts
                 _remove_drafts(task, items, request)
                 raise
-            if crashed_item is None:
+            if lost_file is None:
                 break
             _remove_drafts(task, items, request)
-            failure = Failure(
-                path=crashed_item.path, code=crashed_item.code, message=crashed_item.message
-            )
-            if not results.add(failure):
-                raise ModelFileError(crashed_item.path, crashed_item.code, crashed_item.message)
+            if not results.add(failure_from(lost_file.path, lost_file)):
+                raise lost_file
         yield from results.known
         for item in items[len(results.known) :]:
             interrupts.check()

@@ -14,7 +14,7 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -31,13 +31,14 @@ from policytool.formats.writing import WriteError, difference_error, require_sam
 from policytool.support.files import atomic, opening
 from policytool.support.files.atomic import Range, same_ranges
 from policytool.support.files.random_access import member_start, positioned_read
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast, Counted, Edit
+    from policytool.formats.edits import Cast, Counted
     from policytool.formats.hdf5.storage import OpenHdf5
 
     Open = Callable[[str], AbstractContextManager[OpenHdf5]]
@@ -229,9 +230,7 @@ def text_changes(names: Container[str], changes: Changes) -> dict[str, TextChang
 
     :raises WriteError: if the model lacks a text of that name.
     """
-    edits: dict[str, list[Edit]] = defaultdict(list)
-    for edit in changes.edits:
-        edits[edit.address.part].append(edit)
+    edits = group_pairs((edit.address.part, edit) for edit in changes.edits)
     for part in sorted(edits):
         if part not in _TEXTS or part not in names:
             raise WriteError(

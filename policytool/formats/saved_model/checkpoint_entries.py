@@ -36,6 +36,9 @@ _DAMAGED: Final = frozenset(
 _TABLE: Final = ("-keys", "-values")
 """The ends of the keys of a lookup table (``MutableHashTable`` in lookup_ops.py)."""
 
+_NAME: Final = "table"
+"""The name of a lookup table in its key, which TF 2.9 does not store with the key."""
+
 
 def restored_values(
     probe: Probe,
@@ -81,7 +84,8 @@ def _keys(bundle: Bundle, attribute: Attribute) -> tuple[str, ...]:
     """Return the keys of an attribute; a lookup table stores its keys and its values."""
     if attribute.name == VALUE or attribute.key in bundle.entries:
         return (attribute.key,)
-    return tuple(f"{attribute.key}{end}" for end in _TABLE)
+    table = attribute.key if attribute.name else f"{attribute.key}{_NAME}"
+    return tuple(f"{table}{end}" for end in _TABLE)
 
 
 def _children(objects: Any) -> dict[int, list[tuple[str, int]]]:

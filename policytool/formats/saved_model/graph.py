@@ -24,6 +24,7 @@ from policytool.formats.document import GraphOp, Trace
 from policytool.formats.saved_model.graph_bodies import functions_of, inputs_of, text
 from policytool.releases import dtypes, graph_ops
 from policytool.support import limits, steps
+from policytool.support.grouping import EachOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -299,16 +300,11 @@ def _root_traces(reader: _Reader, objects: Any) -> Iterator[Trace]:
 
 def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator[_Node]:
     """Yield the nodes of the main graph from which the outputs are computed."""
-    pending = [output.partition(":")[0] for output in outputs]
-    visited = set()
-    while pending:
-        name = pending.pop()
-        node = main.get(name)
-        if node is None or name in visited:
-            continue
-        visited.add(name)
-        yield node
-        pending += node.inputs
+    walk = EachOnce(output.partition(":")[0] for output in outputs)
+    for name in walk:
+        if (node := main.get(name)) is not None:
+            yield node
+            walk.add(node.inputs)
 
 
 def _node(message: Any) -> _Node:

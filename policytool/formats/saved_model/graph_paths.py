@@ -40,6 +40,7 @@ from policytool.releases import symbols
 from policytool.releases.graph_ops import path_inputs
 from policytool.support import steps
 from policytool.support.errors import short
+from policytool.support.grouping import EachOnce, group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -430,18 +431,14 @@ class _Paths:
     @cached_property
     def _calls(self) -> Mapping[str, list[_Call]]:
         """The calls of each function, by its name."""
-        calls_by_function: dict[str, list[_Call]] = {}
         calling = symbols.calling_ops() | {name.encode() for name in self.bodies}
-        for function, body in self.bodies.items():
-            for node in (
-                node
-                for node, raw in zip(body.messages, map(OP, body.messages), strict=True)
-                if raw in calling
-            ):
-                call = _Call(function, text(node.name), text(node.op), inputs_of(node))
-                for called in {*functions_of(node), call.op} & self.bodies.keys():
-                    calls_by_function.setdefault(called, []).append(call)
-        return calls_by_function
+        return group_pairs(
+            (called, _Call(function, text(node.name), text(node.op), inputs_of(node)))
+            for function, body in self.bodies.items()
+            for node, raw in zip(body.messages, map(OP, body.messages), strict=True)
+            if raw in calling
+            for called in {*functions_of(node), text(node.op)} & self.bodies.keys()
+        )
 
     @cached_property
     def _serving(self) -> _Run:
@@ -518,22 +515,16 @@ class _Paths:
     @cached_property
     def _callees(self) -> Mapping[str, list[str]]:
         """The functions that each function calls, by its name."""
-        callees: dict[str, list[str]] = defaultdict(list)
-        for called, calls in self._calls.items():
-            for call in calls:
-                callees[call.within].append(called)
-        return callees
+        return group_pairs(
+            (call.within, called) for called, calls in self._calls.items() for call in calls
+        )
 
     def _called_from(self, functions: Iterable[str]) -> frozenset[str]:
         """Return functions with all functions that they call, directly or indirectly."""
-        pending = list(functions)
-        reached_functions: set[str] = set()
-        while pending:
-            function = pending.pop()
-            if function not in reached_functions:
-                reached_functions.add(function)
-                pending += self._callees.get(function, ())
-        return frozenset(reached_functions - {MAIN})
+        walk = EachOnce(functions)
+        for function in walk:
+            walk.add(self._callees.get(function, ()))
+        return frozenset(walk.visited - {MAIN})
 
     def _ancestors(self, roots: Iterable[str]) -> frozenset[str]:
         """Return the nodes of the main graph that some nodes depend on, including these nodes."""

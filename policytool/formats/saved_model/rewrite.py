@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +19,7 @@ from policytool.formats.writing import WriteError, difference_error, require_sam
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.files.atomic import Range, same_ranges
+from policytool.support.grouping import group_pairs
 from policytool.support.text import protobuf_splice
 
 if TYPE_CHECKING:
@@ -271,9 +271,7 @@ def file_changes(path: Path, changes: Changes) -> Mapping[str, FileChange]:
             "casts some of its tensors; run again with --preview",
         )
     edit_texts(texts(path), changes.edits)
-    edits: dict[str, list[Edit]] = defaultdict(list)
-    for edit in changes.edits:
-        edits[edit.address.part.partition("#")[0]].append(edit)
+    edits = group_pairs((edit.address.part.partition("#")[0], edit) for edit in changes.edits)
     return {
         file: TextChange(part=file, edits=edits[file])
         if file == ARCHITECTURE

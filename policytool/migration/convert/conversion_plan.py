@@ -198,7 +198,14 @@ _MISCOUNTING: Final = "keras3.0"
 """The release that writes wrong call numbers for shared layers, which no release can read."""
 
 
-@once_per_model
+class _Planned(Struct, frozen=True, kw_only=True):
+    """The plan for a model, and the model that it writes."""
+
+    plan: Plan
+    result: LoadedModel | None = None
+    """The model as the target will read it; None if the plan does not convert the model."""
+
+
 def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     """
     Return the plan for migrating a model to a target.
@@ -206,9 +213,24 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     :param container: ``h5``, ``keras`` or ``json``, if the name of the output determines it
     :raises UsageError: if a pattern matches no layer, or two patterns match the same layer.
     """
+    return _planned(loaded, options, container).plan
+
+
+def result(loaded: LoadedModel, options: Options, container: str | None) -> LoadedModel | None:
+    """
+    Return the model that a plan of :func:`plan` writes, as it will be read; None if the plan does
+    not convert the model, or cannot be applied.
+
+    :raises UsageError: as :func:`plan` does.
+    """
+    return _planned(loaded, options, container).result
+
+
+@once_per_model
+def _planned(loaded: LoadedModel, options: Options, container: str | None) -> _Planned:
     target = options.target
     if target is None:
-        return planning.plan(loaded, options)
+        return _Planned(plan=planning.plan(loaded, options))
     document_format = loaded.document.format
     is_separate = loaded.document.weights is not None
     elsewhere = (
@@ -232,14 +254,15 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         )
     edited = _edit_plan(loaded, options, target) if not elsewhere else None
     if edited is not None and not _may_fail_to_load(edited, loaded, target):
-        return edited
+        return _Planned(plan=edited)
     converted = _conversion_plan(
         loaded,
         options,
         target,
         (container,) if container is not None else _containers(loaded, target, options.containers),
     )
-    return edited if edited is not None and converted.refusals else converted
+    refused = bool(converted.plan.refusals)
+    return _Planned(plan=edited) if edited is not None and refused else converted
 
 
 def _check_tfjs(options: Options, container: str | None) -> None:
@@ -343,7 +366,7 @@ def _containers(loaded: LoadedModel, target: str, readable: tuple[str, ...]) -> 
 
 def _conversion_plan(
     loaded: LoadedModel, options: Options, target: str, containers: Sequence[str]
-) -> Plan:
+) -> _Planned:
     """Return the plan that writes a new file, in the first container that the target supports."""
     # the target builds a SavedModel's layers from their configs, as a re-export does
     default_options = replace(
@@ -369,7 +392,7 @@ def _conversion_plan(
         else next((attempt for attempt in attempts if not attempt.refusals), first)
     )
     weights = loaded.document.weights
-    return replace(
+    plan = replace(
         base,
         format=base.format if weights is None else weights.architecture,
         suffix=options.suffix,
@@ -386,10 +409,11 @@ def _conversion_plan(
         ),
         refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
         loaders_before=loaded.loaders,
-        loaders_after=chosen.loaders,
+        loaders_after=chosen.result.loaders if chosen.result is not None else (),
         conversion=chosen.conversion,
         retrace=False,
     )
+    return _Planned(plan=plan, result=chosen.result)
 
 
 def _notes_on_names(document: Document) -> Iterator[Note]:
@@ -418,8 +442,8 @@ class _Attempt(Struct, frozen=True, kw_only=True):
     log: Log
     conversion: Conversion
     refusals: tuple[Refusal, ...]
-    loaders: Sequence[Verdict] = ()
-    """The verdict of each release on the result; empty if the conversion was refused before."""
+    result: LoadedModel | None = None
+    """The model as the target will read it; None if the conversion was refused before."""
 
 
 def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
@@ -490,16 +514,16 @@ def _attempt(
     from policytool.formats import creating
 
     document = creating.document(content, _path_in_container(loaded.document.path, target))
+    after = reading.load_model(document)
     if target.is_tfjs:
-        refusals = tuple(_refused_by_tfjs(document))
-        return _Attempt(log=log, conversion=conversion, refusals=refusals)
-    loaders = reading.verdicts(document)
+        refusals = tuple(_refused_by_tfjs(after))
+        return _Attempt(log=log, conversion=conversion, refusals=refusals, result=after)
     agreeing = agreeing_releases(root, target.release)
     return _Attempt(
         log=log,
         conversion=replace(conversion, agreeing=agreeing),
-        refusals=tuple(_still_refused(loaders, target)),
-        loaders=loaders,
+        refusals=tuple(_still_refused(after.loaders, target)),
+        result=after,
     )
 
 
@@ -555,14 +579,14 @@ def _content(root: Unit, context: ConversionContext, casts: Sequence[Cast]) -> C
     )
 
 
-def _refused_by_tfjs(document: Document) -> Iterator[Refusal]:
+def _refused_by_tfjs(after: LoadedModel) -> Iterator[Refusal]:
     """Yield the reasons why TensorFlow.js fails on the converted file or predicts differently."""
-    for cause in tfjs_objections.objections(reading.load_model(document)):
+    for cause in tfjs_objections.objections(after):
         path = cause.layers[0] if cause.layers else None
         yield Refusal(
             code="tfjs",
             path=path,
-            message=f"{path or document.path} cannot be converted: {cause.reason}",
+            message=f"{path or after.document.path} cannot be converted: {cause.reason}",
         )
 
 

@@ -36,7 +36,7 @@ from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.configs import LAYER_SLOTS, is_layer
 from policytool.model.tree.site import split_class
 from policytool.releases import generations, keras_objects, known_arguments, layer_classes
-from policytool.releases.layer_classes import layer_facts
+from policytool.releases.layer_classes import Category, layer_facts
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
 
@@ -357,9 +357,8 @@ def _is_custom(class_name: str, registered: str | None, module: str | None) -> b
     """Return whether a class is custom."""
     if registered is not None and ">" in registered and not registered.startswith("Keras>"):
         return True
-    is_own = (
-        class_name in layer_classes.builtin_classes()
-        or class_name in MODEL_CLASSES
-        or layer_facts(class_name).is_op_layer
+    is_own = class_name in layer_classes.builtin_classes() or (
+        class_name in layer_classes.known_classes()
+        and layer_facts(class_name).category is not Category.FOREIGN
     )
     return not is_own or (module is not None and module.split(".", 1)[0] not in KERAS_PACKAGES)

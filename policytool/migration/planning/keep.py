@@ -40,6 +40,7 @@ from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import family_of
 from policytool.support import steps
+from policytool.support.grouping import EachOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -97,23 +98,18 @@ class _OriginSearch:
             return self.followed[model]
         self.followed[model] = False  # stop if a model contains itself
         graph = self.loaded.graphs[model]
-        pending = list(reversed(self._ends(graph)))
-        visited: set[Node] = set()
+        walk = EachOnce(reversed(self._ends(graph)))
         has_input = False
-        while pending:
-            call = pending.pop()
-            if call in visited:
-                continue
-            visited.add(call)
+        for call in walk:
             node, sources = graph.nodes[call[0]], self._sources(graph, call)
             if node.site is not None and self.loaded.is_input(node.site):
                 has_input = True
             elif not self._is_operation(node):
                 if self._add(node, shapes=self._is_shaping(node)):
                     has_input |= not sources  # the first layer of a Sequential gets the input
-                    pending += reversed(sources)
+                    walk.add(reversed(sources))
             elif len(sources) == 1 or joins_tensors(node):
-                pending += reversed(sources)
+                walk.add(reversed(sources))
             else:
                 for name, _ in self._operands(graph, sources):
                     self._add(graph.nodes[name], shapes=False)
@@ -161,14 +157,9 @@ class _OriginSearch:
         Return the layer calls whose results an operation combines. The list is empty if it combines
         the result of another such operation: in a residual model, every layer feeds the last sum.
         """
-        pending = list(reversed(sources))
-        visited: set[Node] = set()
+        walk = EachOnce(reversed(sources))
         operands: list[Node] = []
-        while pending:
-            call = pending.pop()
-            if call in visited:
-                continue
-            visited.add(call)
+        for call in walk:
             before = self._sources(graph, call)
             steps.spend(1 + len(before), walk="operands")
             if not self._is_operation(graph.nodes[call[0]]):
@@ -176,7 +167,7 @@ class _OriginSearch:
             elif len(before) > 1 and not joins_tensors(graph.nodes[call[0]]):
                 return []
             else:
-                pending += reversed(before)
+                walk.add(reversed(before))
         return operands
 
     def _ends(self, graph: Graph) -> list[Node]:
@@ -251,15 +242,12 @@ def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterato
     Yield the layers that produce the tensors of these nodes: the nodes themselves, or the layers
     before them if the nodes are operations that do not cast.
     """
-    pending, visited = list(reversed(names)), set[str]()
-    while pending:
-        name = pending.pop()
-        if name in visited or name not in graph.nodes:
-            continue
-        visited.add(name)
+    walk = EachOnce(name for name in reversed(names) if name in graph.nodes)
+    for name in walk:
         node = graph.nodes[name]
         if node.site is None or layer_facts(loaded.sites[node.site].class_name).is_op_layer:
-            pending += () if decides_dtype(node) else reversed(node.parents)
+            sources = () if decides_dtype(node) else reversed(node.parents)
+            walk.add(source for source in sources if source in graph.nodes)
         else:
             yield name
 
@@ -479,21 +467,20 @@ def _carriers(loaded: LoadedModel, graph: Graph, name: str) -> tuple[list[int], 
     Return the weightless layers between inputs and a node, whether any of these inputs may get
     floats, and the inputs that may.
     """
-    pending, visited = list(graph.nodes[name].parents), set[str]()
+    walk = EachOnce(graph.nodes[name].parents)
     layers_between: list[int] = []
     sources: list[int] = []
-    from_floats = not pending  # the first layer of a Sequential gets the input
-    while pending:
-        parent = pending.pop()
-        if parent in visited or parent not in graph.nodes:
+    # the first layer of a Sequential gets the input
+    from_floats = not graph.nodes[name].parents
+    for parent in walk:
+        if parent not in graph.nodes:
             continue
-        visited.add(parent)
         index = graph.nodes[parent].site
         if index is not None and loaded.is_input(index):
             sources += [index] if float_inputs(loaded, index) else []
         elif index is None or not (loaded.has_weights(index) or loaded.children[index]):
             layers_between += [index] if index is not None else []
-            pending += graph.nodes[parent].parents
+            walk.add(graph.nodes[parent].parents)
             from_floats |= not graph.nodes[parent].parents
     return layers_between, from_floats or bool(sources), sources
 

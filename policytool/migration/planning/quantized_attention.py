@@ -34,6 +34,9 @@ _BLOCK_VARIABLES: Final = 3
 """The number of variables of int4 with blocks besides kernel and bias: scale, zero and group."""
 
 _FLOAT8_VARIABLES: Final = 6
+_HISTORY: Final = 1024
+"""The default length of the history of largest magnitudes of float8."""
+
 _INTEGER: Final = "int8"
 """The stored dtype of kernels in both integer modes; a byte holds two values of int4."""
 
@@ -110,13 +113,14 @@ def quantized_map(base: Policy, modes: Sequence[tuple[str, str]]) -> PolicyMap |
     """
     try:
         entries = tuple(
-            (path, policy.quantized_policy(mode, base.name, amax_history_length=_history(mode)))
+            (
+                path,
+                policy.quantized_policy(
+                    mode, base.name, amax_history_length=_HISTORY if mode == "float8" else None
+                ),
+            )
             for path, mode in modes
         )
     except PolicyNameError:
         return None
     return PolicyMap(default=base, policies=entries)
-
-
-def _history(mode: str) -> int | None:
-    return 1024 if mode == "float8" else None

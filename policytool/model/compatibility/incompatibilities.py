@@ -18,7 +18,7 @@ from policytool.model import inbound_nodes, optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
 from policytool.releases import dtype_support, keras_objects, known_arguments, layer_variables
-from policytool.releases.layer_classes import layer_facts, operation_facts
+from policytool.releases.layer_classes import Category, layer_facts, operation_facts
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 from policytool.support.grouping import group_pairs
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.model.compatibility.shared_layers import SharedLayer
     from policytool.model.shapes import LayerShapes
+    from policytool.model.tree import Site
     from policytool.model.writer_version import ConfigTraits
+    from policytool.releases.output_shapes import Shape
 
 
 _TRAINING_KEYS: Final = frozenset({"optimizer_config", "loss_weights"})
@@ -101,6 +103,34 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return any(size is not None and size <= 0 for shape in outputs for size in shape)
 
     @property
+    def has_no_traces(self) -> bool:
+        """Whether a SavedModel has no traces, which need the attribute ``keras_api``."""
+        described = bool(self.document.nodes) and self.traits.root_class is not None
+        return described and not any(
+            name == "keras_api" for name, _ in self.document.nodes[0].children
+        )
+
+    @property
+    def classes_without_traces(self) -> frozenset[str]:
+        """The classes of a SavedModel that releases restore only from their configs."""
+        return frozenset(
+            str(keras_objects.class_of(metadata))
+            for metadata in self.document.parts.values()
+            if isinstance(metadata, dict) and metadata.get("must_restore_from_config") is True
+        )
+
+    @property
+    def repeats_mean(self) -> bool:
+        """Whether the config of a Normalization has one mean for several values of its input."""
+        if self.shapes is None or not any(map(_is_adapted, self.traits.class_names)):
+            return False
+        return any(
+            _repeats_mean(site, self.shapes.inputs(index))
+            for index, site in enumerate(self.shapes.sites)
+            if _is_adapted(site.class_name)
+        )
+
+    @property
     def is_keras3(self) -> bool:
         """Whether only Keras 3 can have written the file."""
         return all(family_of(release) == KERAS3 for release in self.releases)
@@ -148,6 +178,20 @@ def _is_cropping(class_name: str) -> bool:
     return layer_facts(class_name).output_shape == ("*cropped",)
 
 
+def _is_adapted(class_name: str) -> bool:
+    return layer_facts(class_name).adapts_statistics
+
+
+def _repeats_mean(site: Site, inputs: Mapping[str, Shape]) -> bool:
+    config = site.config or {}
+    if not isinstance(config.get("mean"), int | float):
+        return False
+    mean = next(iter(layer_variables.class_slots(site.class_name).values()))
+    build = layer_variables.LayerBuild(config=config, inputs=inputs)
+    shape = layer_variables.variable_shape(site.class_name, mean, build)
+    return shape is None or any(size != 1 for size in shape)
+
+
 class Incompatibility(Struct, frozen=True, kw_only=True):
     """The reason why some releases fail to load a kind of file."""
 
@@ -181,6 +225,14 @@ def _is_subclassed(evidence: Evidence) -> bool:
     """
     is_functional = "output_layers" in keras_objects.arguments_of(evidence.document.config)
     return evidence.traits.root_class not in MODEL_CLASSES and not is_functional
+
+
+def _is_mistaken(evidence: Evidence) -> bool:
+    """
+    Return whether the model is of a subclass that does not read its config itself, as the classes
+    of ``keras.experimental`` do.
+    """
+    return layer_facts(evidence.traits.root_class).category is Category.UNKNOWN
 
 
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
@@ -226,14 +278,6 @@ def _has_separate_metadata(evidence: Evidence) -> bool:
     """Whether the Keras metadata of a SavedModel is missing in ``saved_model.pb``."""
     files = {part.partition("#")[0] for part in evidence.document.parts}
     return KERAS in files and GRAPH not in files
-
-
-def _has_no_traces(evidence: Evidence) -> bool:
-    """Whether a SavedModel has no traces, which need the attribute ``keras_api`` of the model."""
-    described = bool(evidence.document.nodes) and evidence.traits.root_class is not None
-    return described and not any(
-        name == "keras_api" for name, _ in evidence.document.nodes[0].children
-    )
 
 
 def _has_child(evidence: Evidence, name: str) -> bool:
@@ -309,6 +353,7 @@ _NORMALIZED_INTEGERS: Final = (
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
+_UNCOUNTED: Final = "a layer counts the words of a vocabulary that JSON does not contain"
 EXPORTED: Final = (
     "exported for serving, so that load_model in Keras 2 does not return a Keras model"
 )
@@ -352,6 +397,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: optimizer_config.configuration(evidence.document) is None,
     ),
     _row(
+        Obstacle.MODEL,
+        "keras",
+        "tf1.15 on, keras3.0 on",
+        "a FeatureSpace is not a Keras model",
+        lambda evidence: evidence.traits.root_class == "FeatureSpace",
+    ),
+    _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "keras3.0 on",
@@ -378,7 +430,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0 on",
         "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files",
-        lambda evidence: evidence.document.path.endswith(".keras"),
+        lambda evidence: not evidence.document.path.endswith((".h5", ".hdf5")),
     ),
     _row(
         Obstacle.CONTAINER,
@@ -436,7 +488,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         f"{_ALL_CONFIGS} savedmodel",
         "tf1.15 on, keras3.0 on",
-        "a call uses the result of a layer that its model does not have",
+        "a call or an output uses the result of a layer that its model does not have",
         lambda evidence: evidence.traits.outer_calls,
     ),
     # Measured with files of Keras 3.3, 3.9 and 3.15 in Keras 3.0, 3.3, 3.6, 3.10, 3.12, 3.14, 3.15
@@ -539,7 +591,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf2.2 to tf2.3",
         "models saved without traces need TF 2.4 or later",
-        _has_no_traces,
+        lambda evidence: evidence.has_no_traces,
     ),
     _row(
         Obstacle.POLICY,
@@ -584,6 +636,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and not _has_child(evidence, "lookup_table")
         ),
     ),
+    # Files of TF 2.15, which TF 2.9 loads: "expected a Tensor in checkpoint_key"
+    _row(
+        Obstacle.STORAGE,
+        "savedmodel",
+        "tf2.12",
+        "TF 2.12 does not restore the lookup tables of later releases",
+        lambda evidence: (
+            _has_child(evidence, "token_counts") and evidence.is_written_in("after tf2.12")
+        ),
+    ),
     # Functional models of tf_keras 2.21 without a Sequential load: `RevivedInputLayer`
     _row(
         Obstacle.KEY,
@@ -601,7 +663,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf2.2 to tf2.5",
         "these releases mistake the config of a subclassed model for that of a functional model",
         lambda evidence: (
-            evidence.traits.root_class not in {None, *MODEL_CLASSES}
+            evidence.traits.root_class is not None
+            and _is_mistaken(evidence)
             and not evidence.traits.graph_network
         ),
     ),
@@ -610,7 +673,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "json",
         "tf1.15 to tf2.5",
         "these releases mistake the config of a subclassed model for that of a functional model",
-        _is_subclassed,
+        lambda evidence: _is_subclassed(evidence) and _is_mistaken(evidence),
     ),
     # .keras archives between families
     _row(
@@ -787,7 +850,70 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             for name, policy in evidence.traits.layer_policies
         ),
     ),
+    # edited configs: measured in TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.0, 3.6 and 3.15
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "tf1.15 on, keras3.0",
+        "an InputLayer has a policy instead of a dtype",
+        lambda evidence: bool(evidence.traits.input_policies),
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.3 on",
+        "an InputLayer has a mixed policy instead of a dtype",
+        lambda evidence: "name" in evidence.traits.input_policies,
+    ),
+    _row(
+        Obstacle.CLASS,
+        "json keras orbax",
+        "after tf2.12, keras3.0 on",
+        "the module of a layer is null",
+        lambda evidence: evidence.traits.homeless,
+    ),
+    _row(
+        Obstacle.CLASS,
+        "json keras orbax",
+        "keras3.0 on",
+        "a layer is in a module of tf_keras",
+        lambda evidence: any(
+            module.partition(".")[0] == "tf_keras" and name != "Functional"
+            for module, name in evidence.traits.references
+        ),
+    ),
+    # arrays, which TF 2.13 and later write into the configs of initializers, and archives and JSON
+    # into those of layers; measured in TF 2.4 to 2.15 and tf_keras 2.21
+    _row(
+        Obstacle.KEY,
+        "h5",
+        "tf1.15 on",
+        "an initializer has an array, which Keras 2 does not read from HDF5",
+        _class(keras_objects.ARRAY),
+    ),
+    _row(
+        Obstacle.KEY,
+        "json",
+        "tf1.15 to tf2.12",
+        "an argument is an array in the format of TF 2.13 and later",
+        _class(keras_objects.ARRAY),
+    ),
+    _row(
+        Obstacle.KEY,
+        "json keras",
+        "after tf2.12",
+        "an argument of a layer is an array, which Keras 2 reads only in the config of an "
+        "initializer",
+        lambda evidence: evidence.traits.array_arguments,
+    ),
     # graph ops
+    _row(
+        Obstacle.GRAPH,
+        "json",
+        "tf2.4",
+        "an index contains an ellipsis, which TF 2.4 does not read from JSON",
+        _class(keras_objects.ELLIPSIS),
+    ),
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
@@ -865,6 +991,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and _class("NumericColumn", "BucketizedColumn", "IndicatorColumn")(evidence)
         ),
     ),
+    # Keras 3.6 writes such files if masks are joined; 3.0, 3.6 and 3.15 do not load them
+    _row(
+        Obstacle.GRAPH,
+        "json yaml keras orbax",
+        "keras3.0 on",
+        "an operation, whose name is not stored, gets the name of a layer",
+        lambda evidence: evidence.traits.repeated_names and evidence.is_keras3,
+    ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.6",
+        "Keras 3.6 joins the masks of a Concatenate in an operation with the name of a layer",
+        lambda evidence: evidence.traits.clashing_masks,
+    ),
     # Measured in Keras 3.0, 3.3, 3.6, 3.8 and 3.15
     _row(
         Obstacle.GRAPH,
@@ -941,6 +1082,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and bool(evidence.document.tensors)
         ),
     ),
+    # Measured in TF 2.4, 2.9 and 2.15, with files of TF 2.5 to tf_keras 2.21
+    *(
+        _row(
+            Obstacle.MODEL,
+            formats,
+            ranges,
+            "a nested Sequential model has no layers",
+            lambda evidence: evidence.traits.empty_models,
+        )
+        for formats, ranges in ((_ALL_CONFIGS, "tf1.15 to tf2.4"), ("savedmodel", "tf1.15 on"))
+    ),
     # Keras 3 in older Keras 3
     _row(
         Obstacle.STORAGE,
@@ -977,6 +1129,29 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "a TimeDistributed in a TimeDistributed stores the input shape of the layer in it, as "
         "tf_keras 2.21 writes it",
         lambda evidence: evidence.traits.flat_distribution,
+    ),
+    # Files of TF 2.9 and 2.15, tf_keras 2.21, and Keras 3.12 and 3.15 in Keras 3.0 and 3.6
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "a Normalization has one mean for several values, which Keras 3.0 to 3.6 do not repeat",
+        lambda evidence: evidence.repeats_mean,
+    ),
+    # Keras 3.0 and 3.6 add the list of sizes to a tuple
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "MultiHeadAttention has an `output_shape`, which is not read before Keras 3.7",
+        lambda evidence: evidence.traits.projected,
+    ),
+    _row(
+        Obstacle.CLASS,
+        _ALL_CONFIGS,
+        "keras3.6",
+        "Keras 3.6 cannot call a Pipeline, which lacks `compute_output_shape`",
+        _class("Pipeline"),
     ),
     _row(
         Obstacle.MODEL,
@@ -1226,6 +1401,38 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.10 on",
         ("its weights are in model.weights.npz, which Keras 3.10 and later do not support"),
         _observation("npz-weights"),
+    ),
+    # Measured with three lookup layers and their modes in TF 2.9, 2.12, 2.15 and tf_keras 2.21
+    *(
+        _row(Obstacle.KEY, "json", ranges, _UNCOUNTED, applies)
+        for ranges, applies in (
+            ("tf2.9", lambda evidence: evidence.traits.uncounted),
+            ("tf2.12 on", lambda evidence: evidence.traits.unsized),
+        )
+    ),
+    _row(
+        Obstacle.KEY,
+        "h5 json keras savedmodel",
+        "tf2.9 on",
+        "a layer pads counts of words to a maximum number that its config does not have",
+        lambda evidence: evidence.traits.unlimited,
+    ),
+    # Files of TF 2.9, 2.15 and tf_keras 2.21 in Keras 3.0, 3.6 and 3.12
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.0 on",
+        "the weights of a tf-idf layer are stored as a variable, which the layer does not have in "
+        "Keras 3",
+        lambda evidence: evidence.traits.weighted and not evidence.is_keras3,
+    ),
+    # Files of Keras 3.0, 3.6 and 3.12 in 3.0 and 3.6
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 to keras3.6",
+        "the weights of a tf-idf layer are not in its config",
+        lambda evidence: evidence.traits.unweighted,
     ),
     _row(
         Obstacle.STORAGE,

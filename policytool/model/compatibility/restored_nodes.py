@@ -18,6 +18,7 @@ from policytool.model.compatibility.expected_variables import shape_text
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import path_of
 from policytool.releases.releases import releases_in
+from policytool.support.grouping import EachOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,19 +69,16 @@ def cause(document: Document, placed: Placed, *, has_generators: bool) -> Cause 
 
 def _generator_nodes(nodes: Mapping[int, ObjectNode]) -> Iterator[int]:
     """Yield the objects of the generators of random layers."""
-    pending = [
+    walk = EachOnce(
         child
         for node in nodes.values()
         for name, child in node.children
         if name == "_random_generator"
-    ]
-    visited: set[int] = set()
-    while pending:
-        number = pending.pop()
-        if number not in visited and number in nodes:
-            visited.add(number)
+    )
+    for number in walk:
+        if number in nodes:
             yield number
-            pending += [child for _, child in nodes[number].children]
+            walk.add(child for _, child in nodes[number].children)
 
 
 def _owners(placed: Placed) -> Iterator[tuple[int, tuple[Site, str]]]:

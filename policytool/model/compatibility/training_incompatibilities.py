@@ -182,6 +182,11 @@ def _is_loss_of_keras2(loss: Json) -> bool:
     )
 
 
+def _has_array(evidence: TrainingEvidence) -> bool:
+    objects = keras_objects.dicts(evidence.configuration)
+    return any(keras_objects.class_of(value) == keras_objects.ARRAY for value in objects)
+
+
 def _has_bare_schedule(evidence: TrainingEvidence) -> bool:
     schedule = keras_objects.read(evidence.inner.get("learning_rate"))
     return schedule is not None and schedule.module is None
@@ -281,6 +286,12 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "keras3.0 on",
         ("the loss is a Keras 2 object with arguments that Keras 3 does not support"),
         lambda evidence: any(map(_is_loss_of_keras2, evidence.losses)),
+    ),
+    _row(
+        "keras",
+        "after tf2.12",
+        "a loss or a metric has an array as an argument, which Keras 2 does not read",
+        _has_array,
     ),
     _row(
         "keras",

@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
     from policytool.model.writer_version import ConfigTraits
 
+    _Objections = tuple[ObjectGroup, Mapping[str, known_arguments.Objection]]
+
+_RAISING: Final = releases_in("tf2.3 to tf2.9")
+"""The releases that raise the TypeError or KeyError of a layer in a SavedModel."""
+
+_REVIVING: Final = releases_in("tf2.12 on")
+"""The releases that restore a layer of a SavedModel from its traces after any error."""
+
 _EVERYWHERE: Final = "float32"
 """
 The dtype that all layers of all releases support. For models with only this dtype, the data is not
@@ -156,7 +164,7 @@ def _verdict(
     loader: str,
     evidence: Evidence,
     matching_rows: Sequence[Incompatibility],
-    built_in: Sequence[tuple[ObjectGroup, Mapping[str, known_arguments.Objection]]],
+    built_in: Sequence[_Objections],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     """Return the verdict of one release, from the rows, classes and doubts that concern it."""
@@ -169,21 +177,16 @@ def _verdict(
             for part in sorted(evidence.traits.unknown_policies)
         ]
         causes += _later_modes(loader, evidence.traits.quantization_modes)
-    objections = tuple(_objections(loader, built_in))
     unanswered = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
     ]
     if evidence.document.format == "savedmodel":
-        # a release may restore layers that it cannot build from their traces, and inputs from the
-        # arguments that it knows, but it always builds models itself
-        unanswered += [
-            replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
-            for cause in objections
-            if cause.class_name not in (*MODEL_CLASSES, INPUT_CLASS)
-        ]
+        certain, uncertain = _objections_to_metadata(loader, evidence, built_in)
+        causes += certain
+        unanswered += uncertain
     else:
         causes += (
-            *objections,
+            *_objections(loader, built_in),
             *_operation_objections(loader, evidence),
             *_unbuildable_dtypes(loader, evidence.traits),
         )
@@ -196,6 +199,37 @@ def _verdict(
         causes=tuple(causes),
         doubts=tuple(unanswered),
     )
+
+
+def _objections_to_metadata(
+    loader: str, evidence: Evidence, built_in: Sequence[_Objections]
+) -> tuple[list[Cause], list[Cause]]:
+    """
+    Return the classes of a SavedModel and their keys that a release does not support, and those
+    that it may replace by the traces of the layer.
+
+    A release always builds models from the config itself, and inputs from the arguments that it
+    knows. It restores other layers from their traces if their configs raise a ValueError, and
+    since TF 2.12 if they raise any error, unless the metadata excludes it
+    (``_revive_layer_or_model_from_config`` in keras/saving/saved_model/load.py).
+    """
+    without_traces = evidence.classes_without_traces
+    certain: list[Cause] = []
+    uncertain: list[Cause] = []
+    for group, objections in built_in:
+        objection = objections.get(loader)
+        if objection is None or group.class_name in (*MODEL_CLASSES, INPUT_CLASS):
+            continue
+        causes = _objections(loader, [(group, objections)])
+        is_type_error = bool(objection.refused or objection.lacking) and loader in _RAISING
+        if is_type_error or (group.class_name in without_traces and loader in _RAISING | _REVIVING):
+            certain += causes
+        elif evidence.has_no_traces or loader not in _REVIVING:
+            uncertain += (
+                replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
+                for cause in causes
+            )
+    return certain, uncertain
 
 
 def _later_modes(loader: str, modes: Iterable[str]) -> Iterator[Cause]:
@@ -283,9 +317,7 @@ def _objections_to(group: ObjectGroup) -> Mapping[str, known_arguments.Objection
     )
 
 
-def _objections(
-    loader: str, built_in: Sequence[tuple[ObjectGroup, Mapping[str, known_arguments.Objection]]]
-) -> Iterator[Cause]:
+def _objections(loader: str, built_in: Sequence[_Objections]) -> Iterator[Cause]:
     """Yield the classes of the libraries and their keys that a release does not support."""
     gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
     for group, objections in built_in:

@@ -250,7 +250,7 @@ def find(value: dict[str, Json]) -> Iterator[HazardParts]:
             )
     class_name, config = keras_objects.class_of(value), value.get("config")
     if class_name is None:
-        if keras_objects.is_malformed(value):
+        if isinstance(value.get(keras_objects.CLASS), dict):
             yield (
                 Harm.UNKNOWN,
                 keras_objects.CLASS,
@@ -431,7 +431,8 @@ def _find_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
     ):
         yield Harm.CUSTOM, registered, f"needs {registered}, a registered custom object"
     elif not symbols.is_pure_function_of(module_name, name):
-        if module_name and not is_foreign(module_name):
+        is_bare = not module_name or symbols.is_custom_function(name, module_name)
+        if module_name and not is_bare and not is_foreign(module_name):
             yield (
                 Harm.UNKNOWN,
                 full_name,
@@ -441,9 +442,9 @@ def _find_function(value: dict[str, Json], name: str) -> Iterator[HazardParts]:
             yield (
                 Harm.CUSTOM,
                 name,
-                f"needs {name} from {module_name}"
-                if module_name
-                else f"needs {name}, which is not a Keras function",
+                f"needs {name}, which is not a Keras function"
+                if is_bare
+                else f"needs {name} from {module_name}",
             )
 
 

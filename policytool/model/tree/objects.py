@@ -30,6 +30,7 @@ from policytool.releases import keras_objects
 from policytool.releases.keras_objects import snake_case
 from policytool.support import limits, steps
 from policytool.support.errors import LimitError
+from policytool.support.grouping import EachOnce, group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,21 +84,21 @@ class _Walk:
         """The lists and dicts that contain a layer, at any depth; the others can be skipped."""
         nodes = self.document.nodes
         steps.spend(sum(len(node.children) for node in nodes.values()), walk="edges of objects")
-        above: dict[int, list[int]] = defaultdict(list)
-        pending: list[int] = []
-        for node in nodes.values():
-            if node.identifier in CONTAINERS:
-                for _, child in node.children:
-                    above[child].append(node.id)
-            elif _is_layer(self.document, node):
-                pending.append(node.id)
-        container_ids: set[int] = set()
-        while pending:
-            for holder in above.pop(pending.pop(), ()):
-                if holder not in container_ids:
-                    container_ids.add(holder)
-                    pending.append(holder)
-        return frozenset(container_ids)
+        above = group_pairs(
+            (child, node.id)
+            for node in nodes.values()
+            if node.identifier in CONTAINERS
+            for _, child in node.children
+        )
+        walk = EachOnce(
+            holder
+            for node in nodes.values()
+            if node.identifier not in CONTAINERS and _is_layer(self.document, node)
+            for holder in above.get(node.id, ())
+        )
+        for holder in walk:
+            walk.add(above.get(holder, ()))
+        return frozenset(walk.visited)
 
 
 def sites(document: Document) -> tuple[Site, ...]:

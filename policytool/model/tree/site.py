@@ -14,7 +14,7 @@ from policytool.support.errors import LimitError
 from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Address
     from policytool.releases.generations import SubPolicy
@@ -140,6 +140,14 @@ class Site(Struct, frozen=True, kw_only=True):
 def children_of(sites: Sequence[Site]) -> Mapping[int | None, Sequence[int]]:
     """Return the indices of the sites directly below each site; None has the top-level sites."""
     return group_pairs((site.parent, index) for index, site in enumerate(sites))
+
+
+def with_sites_above(sites: Sequence[Site], index: int) -> Iterator[int]:
+    """Yield a site and the sites around it, from the inside to the outside."""
+    above: int | None = index
+    while above is not None:
+        yield above
+        above = sites[above].parent
 
 
 def path_of(names: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from policytool.formats.document import Address
 from policytool.formats.keras_archive import TASK
 from policytool.formats.keras_hub import TASK_GROUP
-from policytool.model.tree.site import LAYERS, Site
+from policytool.model.tree.site import LAYERS, Site, children_of
 from policytool.releases.generations import SubPolicy
 from policytool.support import limits
 from policytool.support.errors import LimitError
@@ -142,9 +142,7 @@ def _natural(group: tuple[str, ...]) -> list[list[str | int]]:
 
 def _parents_first(sites: Sequence[Site]) -> tuple[Site, ...]:
     """Return the sites in the order of a walk, with their new positions as parents."""
-    children: dict[int | None, list[int]] = {}
-    for index, site in enumerate(sites):
-        children.setdefault(site.parent, []).append(index)
+    children = children_of(sites)
     ordered: list[Site] = []
     pending: list[tuple[int, int | None]] = [(0, None)]
     while pending:

@@ -532,18 +532,16 @@ class CheckedOutput(Struct, frozen=True, kw_only=True):
     """
 
 
-class LayerCall(Struct, frozen=True, kw_only=True):
-    """One call of a layer."""
+class CallOfLayer(Struct, frozen=True, kw_only=True):
+    """One call of a layer, in one model or in two."""
 
     path: str
     number: int
     """The number of earlier calls of the layer; a shared layer has several calls."""
 
     class_name: str
-    compute_reference: str | None
-    compute_candidate: str | None
     inputs: tuple[str, ...]
-    """The float dtypes of the inputs in the candidate."""
+    """The float dtypes of the inputs, those of the candidate for two models."""
 
     depth: int
     """The number of terms that the reductions of the layer add up, in sequence."""
@@ -551,6 +549,14 @@ class LayerCall(Struct, frozen=True, kw_only=True):
     children: int
     """The number of calls of other layers in this call."""
 
+    is_model: bool
+
+
+class LayerCall(CallOfLayer, frozen=True, kw_only=True):
+    """One call of a layer in both models."""
+
+    compute_reference: str | None
+    compute_candidate: str | None
     within: tuple[str, ...] = ()
     """
     The compute dtypes of the layer and of the layers in it, in both models, and quantization modes
@@ -563,7 +569,6 @@ class LayerCall(Struct, frozen=True, kw_only=True):
     same weights, or no weights are quantized.
     """
 
-    is_model: bool
     outputs: tuple[CheckedOutput, ...]
     trace: CallTrace | None = None
     """None unless the run is a diagnosis."""

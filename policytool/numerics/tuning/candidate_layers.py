@@ -15,12 +15,14 @@ from policytool.migration import planning
 from policytool.migration.planning import decisions, keep
 from policytool.migration.planning.options import QUANTIZATIONS, Assignment, checked_policy
 from policytool.numerics.check_sides import planned_model
+from policytool.numerics.tuning.results import LayerEvidence
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices
 from policytool.releases import policy
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -177,21 +179,9 @@ def _convert(loaded: LoadedModel, options: Options) -> LoadedModel:
     return planned_model(loaded, plan)
 
 
-class LayerEvidence(Struct, frozen=True, kw_only=True):
-    """The measurements of a layer in 16 bits."""
-
-    error: float | None
-    is_finite: bool
-    largest: float | None
-    headroom: float | None
-    flushed: float | None
-
-
 def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
     """Return the measurements of each layer that was called."""
-    calls: dict[str, list[LayerCall]] = {}
-    for call in check.runs[0].calls:
-        calls.setdefault(call.path, []).append(call)
+    calls = group_pairs((call.path, call) for call in check.runs[0].calls)
     return {path: _evidence_of_calls(calls[path]) for path in paths if path in calls}
 
 
@@ -233,12 +223,12 @@ def decided_calls(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, 
     are ops that use its outputs, and layers inside it, which have no policy in the file.
     """
     run, choices = _failed_run(check), Choices(paths=paths)
-    calls_by_path: dict[str, list[str]] = {}
-    for charge in origins.charges(run):
-        call = run.calls[charge.call]
-        for path in origins.deciding_layers(run, charge.call, choices):
-            if call.path not in paths:
-                calls_by_path.setdefault(path, []).append(call.place)
+    calls_by_path = group_pairs(
+        (path, run.calls[charge.call].place)
+        for charge in origins.charges(run)
+        for path in origins.deciding_layers(run, charge.call, choices)
+        if run.calls[charge.call].path not in paths
+    )
     return {path: tuple(places) for path, places in calls_by_path.items()}
 
 

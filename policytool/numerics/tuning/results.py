@@ -325,6 +325,9 @@ class Split(StrEnum):
     BATCHES = "batches"
     """Every second batch, which the search does not use; a single batch is split into two."""
 
+    SHARED = "shared"
+    """Every second batch, which the search used too, because its rows are too few."""
+
     NONE = "none"
     """No separate inputs, because there is only one row, or the batch size is fixed."""
 
@@ -376,16 +379,8 @@ class Trial(Struct, frozen=True, kw_only=True):
         )
 
 
-class TunedLayer(Struct, frozen=True, kw_only=True):
-    """A candidate layer, with its measurements when all candidates are converted."""
-
-    path: str
-    class_name: str
-    kept: bool
-    """Whether the layer stays in float32."""
-
-    rule: str | None
-    """Why ``migrate`` would keep the layer in float32 by default; None if it would not."""
+class LayerEvidence(Struct, frozen=True, kw_only=True):
+    """The measurements of a layer when all candidates are converted."""
 
     error: float | None
     """
@@ -404,6 +399,23 @@ class TunedLayer(Struct, frozen=True, kw_only=True):
 
     flushed: float | None
     """The share of values that become zero, but are not zero in the reference."""
+
+
+NO_EVIDENCE: Final = LayerEvidence(
+    error=None, is_finite=True, largest=None, headroom=None, flushed=None
+)
+
+
+class TunedLayer(LayerEvidence, frozen=True, kw_only=True):
+    """A candidate layer, with its measurements."""
+
+    path: str
+    class_name: str
+    kept: bool
+    """Whether the layer stays in float32."""
+
+    rule: str | None
+    """Why ``migrate`` would keep the layer in float32 by default; None if it would not."""
 
     excess_if_converted: float | None
     """

@@ -164,7 +164,7 @@ class Search:
         """The number of layers that were added to the minimal set until it held."""
 
         self._promised: Trial | None = None
-        self._uses_validation = False
+        self.uses_validation = False
         """Whether a set must also pass on the validation inputs."""
 
         self._everything = frozenset(hints.candidates)
@@ -204,7 +204,7 @@ class Search:
         """Search until a minimal set holds on the validation inputs, or the budget ends."""
         try:
             self.trials(frozenset())
-            self._uses_validation = not any(map(self._can_be_safe, self.trials.made))
+            self.uses_validation = not any(map(self._can_be_safe, self.trials.made))
             ending = self._find()
             if ending is Ending.MINIMAL:
                 self._add_margin()
@@ -242,7 +242,7 @@ class Search:
         """
         smallest = self._smallest
         self._promised = smallest
-        if smallest is None or self._uses_validation:
+        if smallest is None or self.uses_validation:
             return
         if smallest.promise is None or smallest.promise.answer is not Answer.SAFE:
             self.trials(self._everything)
@@ -251,7 +251,7 @@ class Search:
         if self._has_bound:
             self._promised = self._held(frozenset(smallest.kept))
         else:
-            self._uses_validation = True
+            self.uses_validation = True
             self._find()
             self._promised = self._smallest or self.trials(self._everything)
         self.margin = max(len(self._promised.kept) - len(smallest.kept), 0)
@@ -315,7 +315,7 @@ class Search:
 
     def _excess(self, trial: Trial) -> float:
         """Return the excess of a trial on the inputs that the search uses."""
-        if not self._uses_validation:
+        if not self.uses_validation:
             return trial.excess
         return max(trial.excess, trial.validation or 0.0, _LIKELY if trial.is_refuted else 0.0)
 

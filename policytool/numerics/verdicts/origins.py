@@ -26,6 +26,7 @@ from policytool.numerics.check_results.verdicts import (
 from policytool.numerics.verdicts import tolerances
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
+from policytool.support.grouping import EachOnce, group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,10 +138,10 @@ def _nonfinite(run: CheckRun) -> Iterator[Charge]:
 
 def _events(calls: Sequence[LayerCall]) -> Iterator[tuple[int, bool]]:
     """Yield the beginning (True) and the end (False) of each call, in the order of the model."""
-    inner: dict[int | None, list[int]] = {}
-    for place, call in enumerate(calls):
-        enclosing = call.trace.within if call.trace is not None else None
-        inner.setdefault(enclosing, []).append(place)
+    inner = group_pairs(
+        (call.trace.within if call.trace is not None else None, place)
+        for place, call in enumerate(calls)
+    )
     pending = [(place, True) for place in reversed(_by_start(calls, inner.get(None, [])))]
     while pending:
         place, enters = pending.pop()
@@ -222,16 +223,11 @@ def rounding_producers(calls: Sequence[LayerCall], place: int) -> list[int]:
     pass their inputs on unchanged.
     """
     rounding_calls: set[int] = set()
-    visited: set[int] = set()
-    pending = list(_producers(calls[place]))
-    while pending:
-        producer = pending.pop()
-        if producer in visited:  # each residual block doubles the number of paths
-            continue
-        visited.add(producer)
+    walk = EachOnce(_producers(calls[place]))  # each residual block doubles the number of paths
+    for producer in walk:
         call = calls[producer]
         if own_error(call) == 0 and _producers(call):
-            pending += _producers(call)
+            walk.add(_producers(call))
         else:
             rounding_calls.add(producer)
     return sorted(rounding_calls)
@@ -310,19 +306,14 @@ def deciding_layers(
     :param producers: whether to follow the inputs of ops
     """
     layers: set[str] = set()
-    visited: set[int] = set()
-    pending = [place]
-    while pending:
-        number = pending.pop()
-        if number in visited:
-            continue
-        visited.add(number)
+    walk = EachOnce([place])
+    for number in walk:
         call, owner = run.calls[number], _owner(run.calls, number)
         chosen = choices.unit(owner.path)
         if chosen and not owner.is_model:
             layers |= chosen
         elif producers and call.trace is not None:
-            pending += call.trace.producers
+            walk.add(call.trace.producers)
     return frozenset(layers)
 
 

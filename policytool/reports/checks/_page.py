@@ -105,7 +105,7 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
     if run.is_on_data:
         yield from _one_class_caveats(run)
     yield from side_caveats(check.reference, check.candidate)
-    if not run.missing:
+    if not run.missing and (check.against is None or not check.keeps_precision):
         yield from device_caveats(run.device, check.candidate.backend)
 
 

@@ -89,6 +89,9 @@ _STEPS: Final[Mapping[Open | None, str]] = {
 }
 """What decides, by the reason; the sentences about other reasons name it."""
 
+_NAMED: Final = 4
+"""The most inputs that the code to write them names."""
+
 _DIGITS: Final = 2
 _TIMES: Final = 2.0
 """The factor from which on a change is not reported in percent."""
@@ -117,7 +120,7 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         return f"Differs from the recorded run on {input_words}: {'; '.join(findings)}"
     if not run.is_on_data:
         evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
-        step = [_TO_DECIDE.format("add --inputs DATA.npz")] if answer is Answer.UNDECIDED else []
+        step = [_TO_DECIDE.format(_add_inputs(run))] if answer is Answer.UNDECIDED else []
         remarks = "; ".join([*evidence, *limits, *step])
         return f"{WORDS[answer]}{policy_words}: not tested on your data; {remarks}"
     deciding = max(run.answers, key=_weight, default=None)
@@ -134,6 +137,18 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     if answer is Answer.UNDECIDED and deciding_step is not None:
         reasons.append(_TO_DECIDE.format(deciding_step))
     return f"{WORDS[answer]}{policy_words}{rows}: {'; '.join(reasons)}"
+
+
+def _add_inputs(run: CheckRun) -> str:
+    """Return how to write the rows of each input, with the names that the model has."""
+    names = [entry.name for entry in run.inputs.inputs]
+    if len(names) == 1:
+        arrays = "rows"
+    elif all(name.isidentifier() for name in names):
+        arrays = join_first([f"{name}=rows" for name in names], _NAMED)
+    else:
+        return "add --inputs data.npz, with an array for each input"
+    return f"add --inputs data.npz, which numpy.savez('data.npz', {arrays}) writes"
 
 
 def _blind_outputs(run: CheckRun) -> Iterator[str]:

@@ -348,23 +348,18 @@ def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterat
         )
         if not is_joined:
             yield (
-                Cell(text=_variable_name(variable)),
+                Cell(text=variable.name),
                 Cell(text=_variable_words(variable.a), tone=Tone.DIM),
                 _values_cell(variable),
             )
         elif variable is alike[0]:
             in_a = variable.presence is Presence.A
-            names = tuple(map(_variable_name, alike))
+            names = tuple(variable.name for variable in alike)
             yield (
                 Cell(text=many(len(alike), "variable"), names=names),
                 Cell(text="in A" if in_a else "not in A", tone=Tone.DIM),
                 Cell(text="not in B", tone=Tone.BAD) if in_a else Cell(text="in B", tone=Tone.GOOD),
             )
-
-
-def _variable_name(variable: VariablePair) -> str:
-    known = variable.a or variable.b
-    return known.name if known else ""
 
 
 def _values_cell(variable: VariablePair) -> Cell:

@@ -71,6 +71,7 @@ from policytool.reports.words import (
     training_lines,
 )
 from policytool.support.grouping import group_pairs
+from policytool.support.patterns import selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -266,9 +267,8 @@ def _no_layers(model: Model, pattern: str | None) -> str:
     if pattern is None:
         return "No layer is selected."
     path = model.layers[-1].path
-    return (
-        f"No layer is selected. Paths are such as {path}; .*{path.rpartition('/')[2]} matches it."
-    )
+    pattern = f".*{selection.escape(path.rpartition('/')[2])}"
+    return f"No layer is selected. Paths are such as {path}; {pattern} matches it."
 
 
 def _figures(model: Model) -> Figures:
@@ -375,7 +375,7 @@ def _defect(model: Model) -> str | None:
 
 def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
     yield Fact(label="file", text=" · ".join(origin(model)))
-    yield Fact(label="layers", text="; ".join(totals(model)))
+    yield Fact(label=f"{_row_noun(model)}s", text="; ".join(totals(model)))
     if every_release:
         yield from (
             Fact(label=label, text=text, tone=_TONES.get(label, Tone.PLAIN))
@@ -435,6 +435,12 @@ def _export_pattern(entry: ExportSummary) -> str:
     return f"{{}} with {weights} weights" if weights else "{}"
 
 
+def _row_noun(model: Model) -> str:
+    """Return what a row of the table is: a graph without metadata has scopes of names."""
+    is_graph = model.format == "savedmodel" and has_only_weights(model.layers)
+    return "scope" if is_graph else "layer"
+
+
 def totals(model: Model) -> tuple[str, str]:
     """
     Return the number of layers with each policy, and the number and the size of the stored
@@ -455,7 +461,7 @@ def totals(model: Model) -> tuple[str, str]:
     )
     unset_words = f", {unset_count:,} without a policy" if counts and unset_count else ""
     return (
-        (f"{many(summary.layers, 'layer')}: {counts or 'no policy'}{unset_words}"),
+        f"{many(summary.layers, _row_noun(model))}: {counts or 'no policy'}{unset_words}",
         "number of parameters unknown" if unknown else stored,
     )
 
@@ -524,7 +530,7 @@ def headline(model: Model) -> str:
 
 def _layers(model: Model) -> str:
     total = len(model.layers)
-    layers = f"{total:,} layer{'s' if total != 1 else ''}"
+    layers = many(total, _row_noun(model))
     counts = sorted(model.summary.policies.items(), key=lambda item: (-item[1], item[0]))
     if not counts:
         return f"{layers}, no policy" if total else layers

@@ -70,7 +70,13 @@ def layer_table(layers: Sequence[Layer], *, variables: bool, sizes: bool, whole:
     for entry, label in zip(entries, labels, strict=True):
         if entry.like is not None:
             folded = tuple(
-                Row(depth=node.depth + 1, cells=(_label_cell(node), *node.cells))
+                Row(
+                    depth=node.depth + 1,
+                    cells=(
+                        Cell(text="/".join(node.parts[-node.below :]), whole=node.layer.path),
+                        *node.cells,
+                    ),
+                )
                 for node in entry.nodes
             )
             rows.append(_like_row(entry, len(fields), folded))
@@ -266,10 +272,6 @@ def _signature(block: Sequence[_Node], name: str) -> tuple[object, ...]:
         )
         for node in block
     )
-
-
-def _label_cell(node: _Node) -> Cell:
-    return Cell(text="/".join(node.parts[-node.below :]), whole=node.layer.path)
 
 
 def _like_row(entry: _TreeEntry, columns: int, folded: tuple[Row, ...]) -> Row:

@@ -268,6 +268,7 @@ def _figures(tuning: Tuning) -> Figures:
 
 
 _OTHERS: Final = "every second batch, which the search did not use"
+_SHARED: Final = "every second batch, which the search used too because its rows are too few"
 _SAME_INPUTS: Final = "none: the inputs cannot be split, so the search used all of them"
 _FAILED: Final = frozenset({Status.BLOCKED, Status.MISSED})
 
@@ -336,7 +337,8 @@ def _validation(tuning: Tuning) -> Iterator[str]:
         return
     best = tuning.best
     excess = best.validation if best is not None else None
-    yield _OTHERS if excess is None else f"{_OTHERS}: {percent(excess)} of the limit"
+    inputs = _SHARED if tuning.split is Split.SHARED else _OTHERS
+    yield inputs if excess is None else f"{inputs}: {percent(excess)} of the limit"
     if tuning.margin:
         yield f"for these rows, {many(tuning.margin, 'layer')} more in float32"
 

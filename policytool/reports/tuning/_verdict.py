@@ -16,7 +16,7 @@ from policytool.commands.migrate import Status
 from policytool.formats.discovery import display_path
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.verdicts import Answer, Open
-from policytool.numerics.tuning.results import GRADIENT_ERROR, Ending
+from policytool.numerics.tuning.results import GRADIENT_ERROR, Ending, Split
 from policytool.reports import checks, layout
 from policytool.reports.page import Sentence, Tone, Verdict
 from policytool.reports.words import figure, many, share
@@ -248,7 +248,7 @@ def _best_set_words(tuning: Tuning, best: Trial) -> str:
     if not tuning.passed:
         reasons = [
             *(
-                [promise_words(promised)]
+                [_promise_words(tuning, promised)]
                 if promised is not None and promised.answer is Answer.NOT_SAFE
                 else []
             ),
@@ -262,16 +262,17 @@ def _best_set_words(tuning: Tuning, best: Trial) -> str:
     if not count:
         kept = "no layer has to stay in float32"
     if promised is not None and tuning.answer is Answer.SAFE:
-        return f"{kept}; {promise_words(promised)}"
+        return f"{kept}; {_promise_words(tuning, promised)}"
     if promised is not None and tuning.inputs.kind is InputKind.GIVEN:
-        return f"Undecided: {promise_words(promised)}; {kept}"
+        return f"Undecided: {_promise_words(tuning, promised)}; {kept}"
     reason = "no other rows" if tuning.inputs.kind is InputKind.GIVEN else "not tested on your data"
     return f"Undecided: {reason}; {kept}: {'; '.join(reached_parts(tuning, best))}"
 
 
-def promise_words(promised: Promise) -> str:
-    """Return the largest change of predictions in rows that the search did not use."""
-    rows = f"on {many(promised.rows, 'other row')}"
+def _promise_words(tuning: Tuning, promised: Promise) -> str:
+    """Return the largest change of predictions in the rows that validate the set."""
+    noun = "row" if tuning.split is Split.SHARED else "other row"
+    rows = f"on {many(promised.rows, noun)}"
     if promised.spoiled:
         return f"{rows} {promised.spoiled:,} become NaN or infinity"
     if promised.why in _NOTHING:

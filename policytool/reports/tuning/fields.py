@@ -284,8 +284,9 @@ _TUNING: Final[Record[Tunings]] = Record(
                 Field(
                     "split",
                     choice_of(Split),
-                    "The inputs that validated the set: every second batch or row, or none "
-                    "because the inputs cannot be split.",
+                    "The inputs that validated the set: every second batch or row (batches), which "
+                    "the search used too if its rows were too few (shared), or none because the "
+                    "inputs cannot be split.",
                 ),
                 Field("layers", items(_LAYER), "The candidates, in model order."),
                 Field(

@@ -20,7 +20,7 @@ from ..feeding.inputs import forget_states
 from ..library import Refused
 from ..tensors import dtype_name, is_floating, item_bytes, tensor_shape
 from . import tensor_errors
-from .layer_hooks import Tape, drawing_layers, layer_paths_by_id
+from .layer_hooks import Tape, drawing_layers, layer_paths_by_id, layers_of_operations
 from .measurements import (
     EXPONENT_BINS,
     Comparisons,
@@ -308,7 +308,6 @@ class Pair:
         self._histograms: list[Any] = []
         self._steps = Steps()
         self._tapes: list[Tape] = []
-        self._places: dict[str, int] = {}
         self._again: set[int] = set()
         """The positions of operations of second calls of layers."""
 
@@ -396,25 +395,13 @@ class Pair:
 
     def drawing_layers(self) -> list[str]:
         """Return the paths of the layers that draw random numbers, which change the outputs."""
-        return drawing_layers(self) if self.has_graph else self._tapes[1].drawing_layers
+        if not self.has_graph:
+            return self._tapes[1].drawing_layers
+        return drawing_layers(self.graph, self.operations(), self._tapes)
 
-    def layer_of(self, name: str) -> str | None:
-        """
-        Return the path of the innermost layer in which an operation of the graph was traced; None
-        if it was not traced in a layer.
-        """
-        if not self._places:
-            self._places = {
-                operation.name: place for place, operation in enumerate(self.graph.get_operations())
-            }
-        place = self._places[name]
-        enclosing_calls = [
-            call
-            for tape in self._tapes
-            for call in tape.calls.values()
-            if call.start <= place < call.stop
-        ]
-        return max(enclosing_calls, key=lambda call: call.start).path if enclosing_calls else None
+    def layers_of_operations(self) -> dict[str, str]:
+        """Return the path of the layer in which each operation was traced, by its name."""
+        return layers_of_operations(self.graph, self._tapes)
 
     def traces(self) -> list[dict[str, Any]]:
         """

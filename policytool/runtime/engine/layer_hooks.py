@@ -27,7 +27,7 @@ from ..tensors import to_array
 from .eager_reductions import einsum_depth, product, reductions_watched
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Iterator, Mapping
+    from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
     from ..library import Library
 
@@ -543,20 +543,32 @@ def draws(kind: str) -> bool:
     return any(word in kind for word in _DRAWING)
 
 
-def drawing_layers(pair: Any) -> list[str]:
+def layers_of_operations(graph: Any, tapes: Sequence[Tape]) -> dict[str, str]:
+    """
+    Return the path of the innermost layer in which each operation of a graph was traced, by the
+    name of the operation; without those that were not traced in a layer. Of calls that begin with
+    the same operation, it is the outermost.
+    """
+    names = [operation.name for operation in graph.get_operations()]
+    calls = [call for tape in tapes for call in reversed(list(tape.calls.values()))]
+    return {
+        name: call.path
+        for call in sorted(calls, key=lambda call: call.start)
+        for name in names[call.start : call.stop]
+    }
+
+
+def drawing_layers(graph: Any, operations: Iterable[Any], tapes: Sequence[Tape]) -> list[str]:
     """
     Return the paths of the layers that draw random numbers on which the outputs of a traced
-    function depend. ``pair`` has its ``graph`` and ``operations()``, and ``layer_of`` their names.
-    A GRU of Keras 3 also draws masks that it does not use; it does not count.
+    function depend, with some of the operations of its graph. A GRU of Keras 3 also draws masks
+    that it does not use; it does not count.
     """
-    outputs = [tensor.op for tensor in pair.graph.outputs]
+    outputs = [tensor.op for tensor in graph.outputs]
     needed = set(reachable(outputs, lambda op: [tensor.op for tensor in op.inputs]))
-    drawing = (
-        operation.name
-        for operation in pair.operations()
-        if operation in needed and draws(operation.type)
-    )
-    return sorted({path for path in map(pair.layer_of, drawing) if path is not None})
+    drawing = [op.name for op in operations if op in needed and draws(op.type)]
+    layers = layers_of_operations(graph, tapes) if drawing else {}
+    return sorted({layers[name] for name in drawing if name in layers})
 
 
 def reachable(starts: Iterable[Any], sources: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:

@@ -369,9 +369,12 @@ def _move_elements(
     if move_name == "indexed" or symbol == "getitem":
         return first[np.newaxis][_key(node)][0]
     if move_name == "padded":
-        return _padded(first, _by_axis(layer, layer.padding, entry["rank"] - 2, first.ndim))
+        ends = _by_axis(layer, layer.padding, entry["rank"] - 2, first.ndim)
+        return np.pad(first, ends, constant_values=NOTHING)
     if move_name == "cut":
-        return _cropped(first, _by_axis(layer, layer.cropping, entry["rank"] - 2, first.ndim))
+        ends = _by_axis(layer, layer.cropping, entry["rank"] - 2, first.ndim)
+        kept = (slice(start, size - end) for (start, end), size in zip(ends, first.shape))
+        return first[tuple(kept)]
     return first  # unchanged; the caller rejects it if the output has another shape
 
 
@@ -389,14 +392,6 @@ def _by_axis(layer: Any, ends: Any, dimensions: int, rank: int) -> list[tuple[in
         *((int(added_before), int(added_after)) for added_before, added_after in pairs),
         *after,
     ]
-
-
-def _padded(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
-    return np.pad(array, ends, constant_values=NOTHING)
-
-
-def _cropped(array: Any, ends: Sequence[tuple[int, int]]) -> Any:
-    return array[tuple(slice(start, size - end) for (start, end), size in zip(ends, array.shape))]
 
 
 def _key(node: Any) -> tuple[Any, ...]:

@@ -137,7 +137,7 @@ def _patterns(name: str) -> Iterator[str]:
     yield _ANY
     yield from _optional_number(pieces, numbers)
     for wild in {(), tuple(numbers), *((place,) for place in numbers)}:
-        parts = [_NUMBER if place in wild else _escape(piece) for place, piece in enumerate(pieces)]
+        parts = [_NUMBER if place in wild else escape(piece) for place, piece in enumerate(pieces)]
         if wild:
             yield "".join(parts)
         for cut in range(1, len(pieces)):
@@ -154,7 +154,7 @@ def _optional_number(pieces: Sequence[str], numbers: Sequence[int]) -> Iterator[
     """
     is_numbered = len(pieces) - 1 in numbers and pieces[-2:-1] == ["_"]
     base = pieces[:-2] if is_numbered else pieces
-    yield "".join(map(_escape, base)) + rf"(_{_NUMBER})?"
+    yield "".join(map(escape, base)) + rf"(_{_NUMBER})?"
 
 
 def _between(pieces: Sequence[str]) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _between(pieces: Sequence[str]) -> Iterator[str]:
         for last in slashes:
             after = pieces[last:]
             if last > first and not any(piece.isdecimal() for piece in after):
-                yield "".join(map(_escape, before)) + _ANY + "".join(map(_escape, after))
+                yield "".join(map(escape, before)) + _ANY + "".join(map(escape, after))
 
 
 def _places(name: str) -> Iterator[tuple[tuple[str, str], str]]:
@@ -181,7 +181,7 @@ def _places(name: str) -> Iterator[tuple[tuple[str, str], str]]:
             continue
         for any_number in (False, True):
             parts = [
-                _NUMBER if any_number and piece.isdecimal() else _escape(piece) for piece in pieces
+                _NUMBER if any_number and piece.isdecimal() else escape(piece) for piece in pieces
             ]
             before = "".join(parts[:place])
             yield (before, "".join(parts[place + 1 :])), number
@@ -267,6 +267,6 @@ def _is_separator(piece: str) -> bool:
     return not piece.isalnum()
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Return text as a pattern. Unlike ``re.escape``, this keeps hyphens and spaces."""
     return _SPECIAL.sub(r"\\\1", text)

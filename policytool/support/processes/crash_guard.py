@@ -21,6 +21,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.support import limits
+from policytool.support.errors import ModelFileError
 from policytool.support.processes import interrupts
 
 if TYPE_CHECKING:
@@ -54,15 +55,6 @@ class Crash:
     """How the process ended: a sentence without its subject, the process."""
 
     details: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
-    """A file that the copy was reading when it crashed."""
-
-    path: str
-    code: str
-    message: str
 
 
 @dataclass(kw_only=True, slots=True)
@@ -230,14 +222,14 @@ def lines_before() -> int:
     return _process.lines
 
 
-def split() -> Lost | None:
+def split() -> ModelFileError | None:
     """
     Continue in a copy of this process, and return None in the copy. The original waits, and exits
     with the copy's exit code.
 
-    If a signal ends the copy, the original removes the copy's temporary files, and returns the file
-    that the copy was reading. In a copy, and in a process that :func:`allow` has not been called
-    in, the function does nothing and returns None.
+    If a signal ends the copy, the original removes the copy's temporary files, and returns the
+    error about the file that the copy was reading. In a copy, and in a process that :func:`allow`
+    has not been called in, the function does nothing and returns None.
 
     :raises KeyboardInterrupt: in the original, if it was interrupted and the copy did not exit by
         itself.
@@ -351,8 +343,8 @@ def crash(number: int) -> Crash:
     )
 
 
-def _read_loss(shared: mmap.mmap, crashed: Crash) -> Lost:
+def _read_loss(shared: mmap.mmap, crashed: Crash) -> ModelFileError:
     start = _START + _COUNT.size
     end = start + _COUNT.unpack_from(shared, _START)[0]
     path, _, sentence = shared[start:end].decode("utf-8", "surrogateescape").partition("\0")
-    return Lost(path=path, code=crashed.code, message=sentence.format(how=crashed.how))
+    return ModelFileError(path, crashed.code, sentence.format(how=crashed.how))

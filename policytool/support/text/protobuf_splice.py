@@ -81,17 +81,17 @@ def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
         if unspent == _BULK:
             spend(unspent, walk=_WALK)
             unspent = 0
-        tag, position = _read_varint(data, position, stop)
+        tag, position = read_varint(data, position, stop)
         number, kind = tag >> _TAG_BITS, tag & ((1 << _TAG_BITS) - 1)
         if not number:
             raise WireError(f"a field without a number at byte {position}")
         if kind == VARINT:
-            value, position = _read_varint(data, position, stop)
+            value, position = read_varint(data, position, stop)
             yield Field(number=number, span=None, value=value)
             continue
         length = position
         if kind == DELIMITED:
-            size, position = _read_varint(data, position, stop)
+            size, position = read_varint(data, position, stop)
         elif kind in FIXED:
             size = FIXED[kind]
         else:
@@ -180,12 +180,16 @@ def _length_growth(span: Span, growth: int) -> int:
     )
 
 
-def _read_varint(data: bytes | memoryview, position: int, stop: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
+def read_varint(data: bytes | memoryview, position: int, stop: int) -> tuple[int, int]:
+    """
+    Return the number at a position, and the position after it.
+
+    :raises WireError: if the number does not end before ``stop``, or is longer than 64 bits.
+    """
     value = 0
     for step in range(_LONGEST_VARINT):
         if position + step >= stop:
-            raise WireError(f"the message ends within a number at byte {position}")
+            raise WireError(f"the data ends within a number at byte {position}")
         byte = data[position + step]
         value |= (byte & (MORE - 1)) << (_BITS * step)
         if byte < MORE:

@@ -25,6 +25,7 @@ from tests.helpers.convertible_models import (
     refusals,
     tensor,
     told,
+    warnings,
 )
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import instance, instance3
@@ -471,12 +472,64 @@ class TestKeys:
         model = keras2(input2("x", 4, 4), layer2("BatchNormalization", "bn", ONE, axis=[1, 2]))
         assert "axis [1, 2]" in refusals(model, K3)
 
-    def test_lambda_is_rejected(self) -> None:
-        model = keras2(
-            input2("x", 4),
-            layer2("Lambda", "code", ONE, function=["", None, None], function_type="lambda"),
-        )
-        assert "bytecode" in refusals(model, K3)
+    @pytest.mark.parametrize(
+        ("keys", "expected"),
+        [
+            ({"function": ["", None, None], "function_type": "lambda"}, '"code_function": ...'),
+            ({"function": "distance", "function_type": "function"}, '"distance": distance'),
+            ({"function": "relu", "function_type": "function"}, None),  # another one in Keras 3
+            ({"function": "eval", "function_type": "function"}, None),
+            ({"function": ["", None, None], "mask": ["", None, None]}, None),
+        ],
+    )
+    def test_lambda_without_readable_code_calls_a_function_by_name(
+        self, keys: Config, expected: str | None
+    ) -> None:
+        """The user passes the function; a name that Keras finds itself is rejected."""
+        model = keras2(input2("x", 4), layer2("Lambda", "code", ONE, **keys))
+        if expected is None:
+            assert "bytecode" in refusals(model, K3)
+            return
+        config, _, log = converted(model, K3)
+        assert f"custom_objects={{{expected}}}" in warnings(log)
+        function = named(config, "code")["config"]["function"]
+        assert function["class_name"] == "function"
+        assert function["config"] == expected.split('"')[1]
+
+    def test_lambdas_have_different_functions(self) -> None:
+        """Layers of nested models may have the same name; a named function may be shared."""
+        codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))["3.8"]
+        layers = [
+            layer2("Lambda", "code", ONE, function=[codes["x * x"], None, None]),
+            layer2("Lambda", "more", [["code", 0, 0, {}]], function=[codes["1.0 / x"], None, None]),
+        ]
+        inner = keras2(input2("x", 4), layer2("Lambda", "code", ONE, function=["", None, None]))
+        outer = {**inner, "name": "inner", "inbound_nodes": [[["more", 0, 0, {}]]]}
+        outer["config"] = {**inner["config"], "name": "inner"}
+        config, _, log = converted(keras2(input2("x", 4), *layers, outer), K3)
+        assert (
+            'custom_objects={"code_function": lambda x: x * x, "more_function": lambda x: 1.0 / x, '
+            '"code_function_": ...}'
+        ) in warnings(log)
+        nested = named(config, "inner")
+        assert named(nested, "code")["config"]["function"]["config"] == "code_function_"
+
+    def test_lambda_keeps_its_arguments(self) -> None:
+        codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))["3.8"]
+        keys = {
+            "function": [codes["x * x"], None, None],
+            "arguments": {"scale": 3},
+            "output_shape": [4],
+            "output_shape_type": "raw",
+            "module": "__main__",
+            "function_type": "lambda",
+        }
+        model = keras2(input2("x", 4), layer2("Lambda", "code", ONE, **keys))
+        config, _, log = converted(model, K3)
+        layer = named(config, "code")["config"]
+        assert layer["arguments"] == {"scale": 3}
+        assert not {"module", "function_type", "output_shape", "output_shape_type"} & layer.keys()
+        assert '"code_function": lambda x, scale: x * x' in warnings(log)
 
     @pytest.mark.parametrize(
         ("text", "dtype", "becomes_rescaling"),
@@ -498,7 +551,8 @@ class TestKeys:
         given["config"]["dtype"] = dtype
         model = keras2(given, code)
         if not becomes_rescaling:
-            assert f"computes {text} with Python bytecode" in refusals(model, K3)
+            functions = f'custom_objects={{"code_function": lambda x: {text}}}'
+            assert functions in warnings(converted(model, K3)[2])
             return
         layer = named(converted_config(model, K3), "code")
         assert layer["class_name"] == "Rescaling"
@@ -513,14 +567,16 @@ class TestKeys:
         assert "Lambda becomes Rescaling, which computes values * 2.0" in printed
         assert "untested" not in printed
 
-    def test_lambda_of_a_model_with_masks_is_rejected(self) -> None:
+    def test_lambda_of_a_model_with_masks_stays_a_lambda(self) -> None:
         """A Lambda drops the mask of its input, and a Rescaling of Keras 3 keeps it."""
         codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))
         function = [codes["3.8"]["x / 255.0"], None, None]
         calls = [["masking", 0, 0, {}]]
         code = layer2("Lambda", "code", calls, function=function, function_type="lambda")
         model = keras2(input2("x", 3, 4), layer2("Masking", "masking", ONE, mask_value=0.0), code)
-        assert "computes x / 255.0" in refusals(model, K3)
+        config, _, log = converted(model, K3)
+        assert named(config, "code")["class_name"] == "Lambda"
+        assert '"code_function": lambda x: x / 255.0' in warnings(log)
 
     @pytest.mark.parametrize(
         ("known", "flattened", "expected"),

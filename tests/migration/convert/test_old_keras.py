@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 CONVOLUTION: Final = {
     "name": "convolution2d_1",
     "nb_filter": 3,
@@ -202,6 +204,94 @@ def test_separate_weights_of_keras_1_fit_a_later_architecture(tmp_path: Path, su
     with zipfile.ZipFile(output) as archive:
         stored = h5py.File(io.BytesIO(archive.read("model.weights.h5")))
         assert stored["layers/dense/vars/0"][...].tolist() == kernel.tolist()
+
+
+def keras1_weights_file(path: Path, stored: dict[str, NDArray[np.float32]], suffix: str) -> Path:
+    """Write the weights of a layer as ``save_weights`` of Keras 1 does."""
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = [b"old_1"]
+        group = file.create_group("old_1")
+        group.attrs["weight_names"] = [f"old_1_{name}{suffix}".encode() for name in stored]
+        for name, values in stored.items():
+            group[f"old_1_{name}{suffix}"] = values
+    return path
+
+
+def joined_values(
+    folder: Path, layer: dict[str, Any], shape: tuple[int, ...], weights: Path
+) -> list[NDArray[np.float32]]:
+    """Return the variables of a layer of Keras 3 with separate weights of Keras 1."""
+    architecture, output = folder / "model.json", folder / "model.keras"
+    architecture.write_text(json.dumps(keras3(input3("x", *shape), layer)))
+    result = policytool.migrate(
+        architecture, weights=weights, target="keras3", output=output, verify=False
+    )
+    assert not result.blockers
+    with zipfile.ZipFile(output) as archive:
+        stored = h5py.File(io.BytesIO(archive.read("model.weights.h5")))
+        found: dict[str, NDArray[np.float32]] = {}
+        stored.visititems(
+            lambda name, item: (
+                found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None
+            )
+        )
+    return [found[name] for name in sorted(found)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "suffix", "axes", "is_flipped"),
+    [
+        ((2, 3, 4, 5), ":0", (0, 1, 2, 3), False),  # TensorFlow, channels last
+        ((5, 4, 2, 3), ":0", (2, 3, 1, 0), False),  # TensorFlow, channels first
+        ((5, 4, 2, 3), "", (2, 3, 1, 0), True),  # Theano
+    ],
+)
+def test_separate_convolution_of_keras_1_is_transposed(
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    suffix: str,
+    axes: tuple[int, ...],
+    *,
+    is_flipped: bool,
+) -> None:
+    """The shape shows where the channels are, and the names show the backend."""
+    kernel = np.arange(120, dtype=np.float32).reshape(shape)
+    stored = {"W": kernel, "b": np.ones(5, np.float32)}
+    weights = keras1_weights_file(tmp_path / "weights.h5", stored, suffix)
+    layer = layer3("Conv2D", "conv", tensor("x"), filters=5, kernel_size=[2, 3])
+    expected = np.transpose(kernel, axes)
+    if is_flipped:
+        expected = np.flip(expected, (0, 1))
+    assert joined_values(tmp_path, layer, (8, 8, 4), weights)[0].tolist() == expected.tolist()
+
+
+def test_separate_convolution_of_keras_1_with_an_unclear_layout_is_rejected(tmp_path: Path) -> None:
+    """Both layouts have the same shape."""
+    stored = {"W": np.ones((3, 3, 3, 3), np.float32), "b": np.ones(3, np.float32)}
+    weights = keras1_weights_file(tmp_path / "weights.h5", stored, "")
+    layer = layer3("Conv2D", "conv", tensor("x"), filters=3, kernel_size=[3, 3])
+    architecture = tmp_path / "model.json"
+    architecture.write_text(json.dumps(keras3(input3("x", 8, 8, 3), layer)))
+    result = policytool.migrate(architecture, weights=weights, target="keras3", preview=True)
+    assert result.status == "blocked"
+    assert "has no kernel in the file" in result.blockers[0].message
+
+
+def test_separate_gates_of_keras_1_are_joined(tmp_path: Path) -> None:
+    """In the order i, f, c, o; Keras 1 stores them in the order i, c, f, o."""
+    rows = {"W": 3, "U": 2, "b": 0}
+    stored = {
+        f"{name}_{gate}": np.full((rows[name], 2) if rows[name] else 2, place, np.float32)
+        for place, gate in enumerate("icfo")
+        for name in rows
+    }
+    weights = keras1_weights_file(tmp_path / "weights.h5", stored, ":0")
+    layer = layer3("LSTM", "lstm", tensor("x"), units=2)
+    kernel, recurrent, bias = joined_values(tmp_path, layer, (4, 3), weights)
+    gates = [0, 0, 2, 2, 1, 1, 3, 3]
+    assert kernel.tolist() == [gates] * 3
+    assert recurrent.tolist() == [gates] * 2
+    assert bias.tolist() == gates
 
 
 def test_parts_are_turned_flipped_and_joined() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
+from policytool.migration.plan import CUSTOM_CODE
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
@@ -733,7 +734,9 @@ def test_no_release_finds_a_layer_that_the_model_lacks(tmp_path: Path, loader: s
     path = tmp_path / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
     explanation = policytool.inspect(path).releases[loader].explanation
-    assert "a call uses the result of a layer that its model does not have" in str(explanation)
+    assert "a call or an output uses the result of a layer that its model does not have" in str(
+        explanation
+    )
 
 
 @pytest.mark.parametrize(
@@ -1053,6 +1056,9 @@ def test_layers_of_add_loss_and_add_metric_are_built_in(layer: Config, tmp_path:
     assert all(found[name].loads for name in ("tf2.4", "tf2.9", "tf2.15", "tf_keras2.21"))
     missing = f"layer class {layer['class_name']} does not exist"
     assert missing in [cause.reason for cause in found["keras3.15"].causes]
+    plan = policytool.migrate(tmp_path / "model.h5", target="keras3", preview=True).plan
+    assert "class" in [refusal.code for refusal in plan.refusals]
+    assert plan.note(CUSTOM_CODE) is None
 
 
 @pytest.mark.parametrize("function", ["nn.bias_add", "compat.v1.shape"])

@@ -16,7 +16,7 @@ from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from policytool.model.model import Verdict
@@ -102,3 +102,62 @@ def test_activation_that_was_not_built_has_no_variables(tmp_path: Path) -> None:
 
     path = changed_fixtures.keras_zip(tmp_path, "keras3.15/default_float32.keras", change)
     assert _verdicts(path)["keras3.15"].reason is None
+
+
+def _edited(tmp_path: Path, edit: Callable[[dict[str, Any]], None]) -> Mapping[str, Verdict]:
+    path = changed_fixtures.keras_zip(tmp_path, "keras3.15/default_float32.keras", edit)
+    return _verdicts(path)
+
+
+def _first(model: dict[str, Any], class_name: str) -> dict[str, Any]:
+    layers = model["config"]["layers"]
+    found: dict[str, Any] = next(layer for layer in layers if layer["class_name"] == class_name)
+    return found
+
+
+def test_input_accepts_only_policies_that_name_a_dtype(tmp_path: Path) -> None:
+    """Keras 3.6 and 3.15 load a policy in a dict, and no release a mixed policy."""
+    policy = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}}
+    for dtype, fails in (("float32", False), (policy, False), ("mixed_float16", True)):
+
+        def edit(model: dict[str, Any], dtype: object = dtype) -> None:
+            _first(model, "InputLayer")["config"]["dtype"] = dtype
+
+        verdicts = _edited(tmp_path, edit)
+        assert (verdicts["keras3.15"].reason is not None) is fails, dtype
+        reason = "an InputLayer has a policy instead of a dtype"
+        is_policy = dtype != "float32"
+        assert (reason in [one.reason for one in verdicts["keras3.0"].causes]) is is_policy, dtype
+
+
+def test_layer_without_a_module_is_not_found(tmp_path: Path) -> None:
+    """Keras 3.0, 3.6 and 3.15 do not look up such a class, nor a class of tf_keras."""
+    for module, reason in (
+        (None, "the module of a layer is null"),
+        ("tf_keras.layers", "a layer is in a module of tf_keras"),
+        ("keras.src.layers", None),
+    ):
+
+        def edit(model: dict[str, Any], module: str | None = module) -> None:
+            _first(model, "Dense")["module"] = module
+
+        assert _edited(tmp_path, edit)["keras3.15"].reason == reason
+
+
+def test_output_of_a_missing_layer_is_not_found(tmp_path: Path) -> None:
+    """Every release fails with an error about the graph."""
+
+    def edit(model: dict[str, Any]) -> None:
+        model["config"]["output_layers"][0] = "gone"
+
+    reason = "a call or an output uses the result of a layer that its model does not have"
+    assert _edited(tmp_path, edit)["keras3.15"].reason == reason
+
+
+def test_keras3_requires_the_extension_of_hdf5(tmp_path: Path) -> None:
+    """Keras 2 reads HDF5 files with any extension."""
+    for name, fails in (("m.h5", False), ("m.hdf5", False), ("m.model", True), ("m", True)):
+        verdicts = _verdicts(h5_model(tmp_path / name, sequential(dense()), weights=False))
+        reason = "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files"
+        for loader, is_shown in (("keras3.15", fails), ("tf2.15", False)):
+            assert (reason in [one.reason for one in verdicts[loader].causes]) is is_shown, name

@@ -178,6 +178,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         "Keras 3 does not find the learning rate schedule",
         "the schedule has the argument `warmup_target`",
         "the loss is a Keras 2 object with arguments that Keras 3 does not support",
+        "a loss or a metric has an array as an argument",  # in claims.zip
         *OPTIMIZERS,
     }
 

@@ -86,6 +86,16 @@ def _baseline(name: str, *signatures: Signature) -> Fault:
     )
 
 
+def _forbidden(name: str, *policies: str, is_fixed: bool = True) -> Fault:
+    return Fault(
+        "PT413",
+        f"{name} without {' and '.join(policies)}",
+        lambda _: FIXTURES / name,
+        AuditOptions(forbidden=policies),
+        is_fixed=is_fixed,
+    )
+
+
 def _left_over_shard(folder: Path) -> Path:
     """Write a preset with a shard that its weights file replaced."""
     path = presets.write_recorded(folder / "preset", "Llama", "mixed_bfloat16")
@@ -100,6 +110,8 @@ def _mixed_task(folder: Path) -> Path:
 
 
 FAULTS: Final = (
+    _forbidden("keras3.15/per_layer.keras", "float16"),
+    _forbidden("keras3.15/default_float32.keras", "float32", is_fixed=False),
     *(
         Fault("PT401", f"{dtype} variables", partial(_stored_as, dtype=dtype))
         for dtype in ("float16", "float64")

@@ -109,7 +109,7 @@ def test_selected_rules_that_cannot_run_are_reported(monkeypatch: pytest.MonkeyP
     )
     words = selection.selectors(["PT101,PT5,PT501,DEVICE,ALL"], "--select")
     assert selection.unused_words(words, AuditOptions()) == (
-        "PT5 was skipped: it needs --baseline or --device or --target or --weights",
+        "PT5 was skipped: it needs --baseline or --device or --target or --weights or forbid",
         "PT501 was skipped: it needs --target",
         "DEVICE was skipped: it needs --device",
     )

@@ -29,34 +29,12 @@ from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import BundleError
 from policytool.support.text import protobuf_messages
+from policytool.support.text.protobuf_splice import read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.support.limits import Limit
-
-_LONGEST: Final = 10
-"""The maximum number of bytes of a 64-bit varint."""
-
-_MORE: Final = 0x80
-
-
-def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """
-    Return the number at ``position`` and the position after it.
-
-    :raises ValueError: if the number does not end before ``end``, or is longer than 64 bits.
-    """
-    value = 0
-    for index in range(_LONGEST):
-        if position + index >= end:
-            break
-        byte = data[position + index]
-        value |= (byte & ~_MORE) << 7 * index
-        if byte < _MORE:
-            return value, position + index + 1
-    raise ValueError(f"no valid number at byte {position}")
-
 
 _MASK: Final = 0xA282EAD8
 _ALL: Final = 0xFFFFFFFF

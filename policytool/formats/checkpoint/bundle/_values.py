@@ -20,6 +20,7 @@ from policytool.support import limits
 from policytool.support.errors import BundleError
 from policytool.support.files import opening
 from policytool.support.files.random_access import positioned_read
+from policytool.support.text.protobuf_splice import read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,7 +267,7 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
     lengths, position = [], 0
     try:
         for _ in range(count):
-            length, position = _index.read_varint(data, position, len(data))
+            length, position = read_varint(data, position, len(data))
             lengths.append(length)
     except ValueError as error:
         raise BundleError(

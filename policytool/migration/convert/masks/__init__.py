@@ -28,6 +28,7 @@ from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts, operation_facts
 from policytool.releases.releases import KERAS3, family_of
 from policytool.support import steps
+from policytool.support.grouping import EachOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -171,15 +172,13 @@ class MaskOperations:
     def attention(self, reference: Reference) -> set[tuple[str, Mask]]:
         """Return the masks that the argument ``attention_mask`` combines, with their places."""
         placed_masks: set[tuple[str, Mask]] = set()
-        pending, visited = [reference], {reference}
-        while pending:
-            tensor = pending.pop()
+        walk = EachOnce([reference])
+        for tensor in walk:
             unit = self._operation(tensor.layer)
             operands = [item for item in _arguments(unit) if isinstance(item, Reference)]
             axis = unit.config.get("axis") if unit is not None else None
             if unit is not None and unit.class_name == "LogicalAnd":
-                pending += [item for item in operands if item not in visited]
-                visited.update(operands)
+                walk.add(operands)
             elif (
                 unit is not None
                 and unit.class_name == "ExpandDims"

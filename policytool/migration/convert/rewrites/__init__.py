@@ -32,6 +32,7 @@ from policytool.migration.convert.rewrites._base import ConversionContext, Rewri
 REWRITES: Final[tuple[Rewrite, ...]] = (
     storage.applications,
     lambdas.linear_lambdas,
+    lambdas.named_lambdas,
     storage.code,
     keras1.keras1,
     keras1.keras1_weights,

@@ -190,7 +190,17 @@ square root (keras/layers/normalization.py).
 _GATES: Final = {"LSTM": "ifco", "GRU": "zrh", "ConvLSTM2D": "ifco"}
 """The gates of each class, in the order in which Keras 2 joins them."""
 
+_KERNEL_NAMES: Final = ("_W", "_W_i", "_W_z")
+"""The ends of the names of a kernel, and of that of the first gate of each class."""
+
 _CONVOLUTIONS: Final = {"Convolution2D": 2, "AtrousConvolution2D": 2, "Convolution3D": 3}
+_CONVOLUTIONS_OF: Final = {
+    "Conv1D": "Convolution1D",
+    "Conv2D": "Convolution2D",
+    "Conv3D": "Convolution3D",
+}
+"""The class of Keras 1 for each convolution of later releases whose layout its shapes show."""
+
 _FIRST: Final = {2: (2, 3, 1, 0), 3: (2, 3, 4, 1, 0)}
 """Axes that transpose (filters, channels, *size) to (*size, channels, filters)."""
 
@@ -430,7 +440,8 @@ def _has_separate_weights(context: ConversionContext) -> bool:
         document.weights is not None
         and context.loaded.generation is not generations.KERAS_1
         and any(
-            tensor.path[-1].removesuffix(":0").endswith("_W") for tensor in document.tensors or ()
+            tensor.path[-1].removesuffix(":0").endswith(_KERNEL_NAMES)
+            for tensor in document.tensors or ()
         )
     )
 
@@ -438,23 +449,61 @@ def _has_separate_weights(context: ConversionContext) -> bool:
 @layer_rewrite(
     applies=_has_separate_weights,
 )
-def keras1_weights(unit: Unit, _context: ConversionContext) -> Unit:
+def keras1_weights(unit: Unit, context: ConversionContext) -> Unit:
     """
     Reads separate weights with the names of Keras 1 for an architecture of a later release.
 
-    Only layers whose variables have the same layout in all releases are read: the layout of others,
-    such as convolutions, depends on the config in Keras 1.
+    The shape of a kernel shows where its channels are. Only layers whose variables have a layout
+    that does not depend on other arguments of Keras 1 are read.
     """
-    names = _PLAIN.get(unit.class_name) if unit.site is not None else None
-    if names is None:
+    if unit.site is None:
         return unit
-    has_bias = unit.config.get("use_bias", True) is not False
-    return replace(
-        unit,
-        layout={
-            new: Recipe(parts=(old,)) for new, old in names.items() if new != "bias" or has_bias
-        },
-    )
+    shapes = _stored_shapes(unit.site, context)
+    old = _keras1_layer(unit, shapes)
+    if old is None:
+        return unit
+    class_name, config = old
+    layout = weight_layout(class_name, config, shapes, reverses=theano(context))
+    return replace(unit, layout=_with_bias(layout, unit.config))
+
+
+def _keras1_layer(
+    unit: Unit, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[str, dict[str, Value]] | None:
+    """
+    Return the class of Keras 1 that stored the variables of a layer, with the arguments on which
+    their layout depends; None if it is unknown.
+    """
+    class_name = unit.class_name
+    if class_name in _PLAIN or class_name in {"LSTM", "GRU"}:
+        return class_name, {}
+    size, filters = unit.config.get("kernel_size"), unit.config.get("filters")
+    if class_name not in _CONVOLUTIONS_OF or not isinstance(size, list):
+        return None
+    if class_name == "Conv1D":
+        return _CONVOLUTIONS_OF[class_name], {"filter_length": size[0], "nb_filter": filters}
+    shape = list(next((shape for name, shape in shapes.items() if name.endswith("W")), ()))
+    is_last = (shape[:-2], shape[-1:]) == (size, [filters])
+    is_first = (shape[2:], shape[:1]) == (size, [filters])
+    if is_last == is_first:  # both fit, or none
+        return None
+    return _CONVOLUTIONS_OF[class_name], {"dim_ordering": "th" if is_first else "tf"}
+
+
+def _stored_shapes(site: int, context: ConversionContext) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the stored variables of a layer and its cell by their names."""
+    return {
+        variable.name: variable.shape
+        for index in (site, *context.loaded.children[site])
+        for variable in context.loaded.layers[index].variables
+        if variable.shape is not None
+    }
+
+
+def _with_bias(layout: Mapping[str, Recipe], config: Mapping[str, Value]) -> dict[str, Recipe]:
+    """Return the recipes of a layer, without that of a bias that the layer does not have."""
+    has_bias = config.get("use_bias", True) is not False
+    return {name: recipe for name, recipe in layout.items() if name != "bias" or has_bias}
 
 
 def _refuse(unit: Unit, context: ConversionContext) -> Unit:
@@ -488,12 +537,7 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
         )
         return unit
     _judge(unit, context, reverses=reverses)
-    stored = (
-        {variable.name: variable.shape for variable in context.loaded.layers[unit.site].variables}
-        if unit.site is not None
-        else {}
-    )
-    shapes = {name: shape for name, shape in stored.items() if shape is not None}
+    shapes = _stored_shapes(unit.site, context) if unit.site is not None else {}
     config = _merge(unit) if unit.class_name == "Merge" else _config(unit, context)
     if class_name != unit.class_name:
         context.log.change("class", unit, f"{unit.class_name} of Keras 1 becomes {class_name}")
@@ -501,14 +545,7 @@ def _layer(unit: Unit, context: ConversionContext, *, reverses: bool) -> Unit:
     if context.loaded.document.tensors is None:
         return changed
     layout = weight_layout(unit.class_name, unit.config, shapes, reverses=reverses)
-    return replace(
-        changed,
-        layout={
-            name: recipe
-            for name, recipe in layout.items()
-            if name != "bias" or config.get("use_bias", True) is not False
-        },
-    )
+    return replace(changed, layout=_with_bias(layout, config))
 
 
 def _judge(unit: Unit, context: ConversionContext, *, reverses: bool) -> None:

@@ -1,17 +1,27 @@
-"""Lambda layers whose bytecode computes what a layer of Keras computes."""
+"""Lambda layers, whose Python bytecode no other release can read."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Unit, map_networks, walk
+from policytool.migration.convert.architecture import (
+    Network,
+    ObjectKind,
+    SerializedObject,
+    Unit,
+    map_layers,
+    map_networks,
+    unused_name,
+    walk,
+)
 from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, rewrite
 from policytool.migration.convert.tensor_facts import compute_dtype, network_dtypes
+from policytool.migration.plan import CUSTOM_CODE
 from policytool.model.calls import Reference, tensors
 from policytool.model.hazards import LAMBDA
-from policytool.releases import lambda_code
+from policytool.releases import keras_objects, lambda_code, symbols
 from policytool.releases.known_arguments import LAYERS
 
 if TYPE_CHECKING:
@@ -24,6 +34,9 @@ _KEYS: Final = ("arguments", "function", "mask", "module", "output_shape")
 
 REPLACED: Final = "lambda"
 """The code of the change of a Lambda to a Rescaling."""
+
+NAMED: Final = "named-lambda"
+"""The code of the change of a Lambda to one that calls a function by name."""
 
 _RESCALING: Final = "Rescaling"
 
@@ -62,6 +75,58 @@ def linear_lambdas(root: Unit, context: ConversionContext) -> Unit:
 def lambda_expression(unit: Unit, context: ConversionContext) -> lambda_code.Expression | None:
     """Return what a Lambda computes, from its config in the file; None if that is unknown."""
     return None if unit.site is None else lambda_code.expression(context.loaded.config(unit.site))
+
+
+@rewrite(
+    after=("linear_lambdas",),
+    applies=lambda context: (
+        context.crosses and context.to_keras3 and context.target.container != "h5"
+    ),
+)
+def named_lambdas(root: Unit, context: ConversionContext) -> Unit:
+    """
+    Replaces the code of a Lambda with the name of a function, which the program that loads the
+    model passes in ``custom_objects``.
+
+    Keras 3 infers the shape of its output; Keras 3.3 fails to load a stored shape.
+    """
+    functions: dict[str, str] = {}
+
+    def change(unit: Unit) -> Unit:
+        if unit.class_name != LAMBDA or unit.config.get("mask") is not None or unit.site is None:
+            return unit
+        code = context.loaded.config(unit.site)
+        function = code.get("function")
+        if isinstance(function, str) and code.get("function_type") != "lambda":
+            name = source = function
+        else:
+            # another name than the layer's: Keras 2 replaces a name with the function of that name
+            name = unused_name(f"{unit.name}_function", {*functions})
+            source = lambda_code.source(code) or "..."
+        is_known = symbols.is_pure_name(name) or not symbols.is_custom_function(name)
+        if is_known or not name.isidentifier():
+            return unit
+        functions[name] = source
+        context.log.change(NAMED, unit, f"Lambda calls the function {name} instead of its bytecode")
+        kept = unit.without(*(key for key in unit.config if key.startswith(_KEYS)))
+        return kept.with_config(
+            function=SerializedObject(
+                kind=ObjectKind.FUNCTION, class_name=keras_objects.FUNCTION, config=name
+            ),
+            arguments=unit.config.get("arguments") or {},
+        )
+
+    changed = map_layers(root, change)
+    if functions:
+        items = ", ".join(f'"{name}": {source}' for name, source in functions.items())
+        context.log.caution(
+            CUSTOM_CODE,
+            None,
+            "to load the result, pass the functions of its Lambda layers; review this code of the "
+            f"file, or write your own: load_model(FILE, custom_objects={{{items}}})"
+            f"{'; ... is code to write' if '...' in functions.values() else ''}",
+        )
+    return changed
 
 
 def _rescaling(unit: Unit, network: Network, place: int, context: ConversionContext) -> Unit:

@@ -14,6 +14,7 @@ from msgspec import structs
 from policytool.migration.convert.architecture import (
     Network,
     Recipe,
+    SerializedObject,
     Unit,
     map_networks,
     map_units,
@@ -30,7 +31,7 @@ from policytool.migration.plan import CUSTOM_CODE
 from policytool.migration.planning.notes import custom_code_words
 from policytool.model.calls import Call, Reference
 from policytool.model.compatibility.incompatibilities import KEYS_OF_OPTIMIZED_LAYERS
-from policytool.model.hazards import LAMBDA_ADVICE
+from policytool.model.hazards import LAMBDA, LAMBDA_ADVICE
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy
 
@@ -340,7 +341,7 @@ _FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
 
 
 @rewrite(
-    after=("applications", "linear_lambdas"),  # they replace custom classes and code
+    after=("applications", "named_lambdas"),  # they replace custom classes and code
     applies=lambda context: context.crosses,
 )
 def code(root: Unit, context: ConversionContext) -> Unit:
@@ -367,7 +368,9 @@ def code(root: Unit, context: ConversionContext) -> Unit:
                     f"{context.target.name} cannot import",
                 )
             custom_units.setdefault(unit.class_name, unit)
-        elif unit.class_name == "Lambda":
+        elif unit.class_name == LAMBDA and not isinstance(
+            unit.config.get("function"), SerializedObject
+        ):
             expression = lambda_expression(unit, context)
             reason = (
                 f"computes {expression.text} with Python bytecode, which depends on the Python "

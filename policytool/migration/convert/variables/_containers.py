@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from policytool.formats.edits import NewVariable
 from policytool.migration.convert.architecture import Role
 from policytool.model.tree import LAYERS
 from policytool.model.tree.storage import DEPENDENCIES, VARS
@@ -28,8 +29,6 @@ from policytool.support.steps import spend
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.formats.document import Tensor
-    from policytool.formats.edits import Assembly
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.target import Target
     from policytool.releases.layer_variables import VariableSlot
@@ -190,16 +189,10 @@ def _base(unit: Unit) -> str:
     return snake_case("Functional" if is_graph and not unit.custom else unit.class_name)
 
 
-class Stored(Struct, frozen=True, kw_only=True):
-    """A variable of the target, and the source of its values."""
+class Stored(NewVariable, frozen=True, kw_only=True):
+    """A variable of a layer of the target."""
 
     slot: VariableSlot
-    shape: tuple[int, ...]
-    dtype: str
-    source: Tensor | None = None
-    made_of: Assembly | None = None
-    fill: tuple[float, ...] | None = None
-    scale: tuple[float, ...] | None = None
     again: bool = False
     """Whether the parent layer has the variable too; HDF5 then stores it only in the parent."""
 
