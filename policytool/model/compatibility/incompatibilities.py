@@ -430,7 +430,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0 on",
         "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files",
-        lambda evidence: not evidence.document.path.endswith((".h5", ".hdf5")),
+        lambda evidence: evidence.document.path.endswith(".keras"),
     ),
     _row(
         Obstacle.CONTAINER,

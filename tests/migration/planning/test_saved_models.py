@@ -503,8 +503,10 @@ def test_layer_without_autocast_keeps_the_input_dtype(tmp_path: Path) -> None:
 def test_revived_layer_fails_in_a_release_without_its_activation(tmp_path: Path) -> None:
     """That release revives it from traces."""
     layer = keras_object("dense_a", "Dense")
-    layer.metadata["config"]["activation"] = "mish"  # type: ignore[index]
-    made = planned(small(tmp_path, layer, keras_object("last", "Dense")), "mixed_bfloat16")
+    last = keras_object("last", "Dense")
+    layer.metadata["config"] |= {"units": 1, "activation": "mish"}  # type: ignore[operator]
+    last.metadata["config"] |= {"units": 1}  # type: ignore[operator]
+    made = planned(small(tmp_path, layer, last), "mixed_bfloat16")
     after = {verdict.loader: verdict.reason for verdict in made.loaders_after}
     assert "does not have the activation mish" in str(after["tf2.9"])
     assert after["tf2.15"] is None

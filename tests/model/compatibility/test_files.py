@@ -154,9 +154,9 @@ def test_output_of_a_missing_layer_is_not_found(tmp_path: Path) -> None:
     assert _edited(tmp_path, edit)["keras3.15"].reason == reason
 
 
-def test_keras3_requires_the_extension_of_hdf5(tmp_path: Path) -> None:
-    """Keras 2 reads HDF5 files with any extension."""
-    for name, fails in (("m.h5", False), ("m.hdf5", False), ("m.model", True), ("m", True)):
+def test_keras3_reads_no_hdf5_with_the_extension_of_archives(tmp_path: Path) -> None:
+    """Keras 2 reads it."""
+    for name, fails in (("m.h5", False), ("m.hdf5", False), ("m.keras", True)):
         verdicts = _verdicts(h5_model(tmp_path / name, sequential(dense()), weights=False))
         reason = "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files"
         for loader, is_shown in (("keras3.15", fails), ("tf2.15", False)):
