@@ -504,8 +504,9 @@ def test_revived_layer_fails_in_a_release_without_its_activation(tmp_path: Path)
     """That release revives it from traces."""
     layer = keras_object("dense_a", "Dense")
     last = keras_object("last", "Dense")
-    layer.metadata["config"] |= {"units": 1, "activation": "mish"}  # type: ignore[operator]
-    last.metadata["config"] |= {"units": 1}  # type: ignore[operator]
+    for each in (layer, last):
+        each.metadata["config"]["units"] = 1  # type: ignore[index]
+    layer.metadata["config"]["activation"] = "mish"  # type: ignore[index]
     made = planned(small(tmp_path, layer, last), "mixed_bfloat16")
     after = {verdict.loader: verdict.reason for verdict in made.loaders_after}
     assert "does not have the activation mish" in str(after["tf2.9"])
