@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import os
 import shlex
 import sys
-from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ def command(
     if is_word and (code := _print_topic(name, terminal)) is not None:
         return code
     explanation = explain(
-        _message(text), fspath(arguments.model) if arguments.model is not None else None
+        _message(text), os.fspath(arguments.model) if arguments.model is not None else None
     )
     unwritten = options.publish(terminal, EXPLANATION_REPORTERS, explanation)
     if not explanation.matches:
@@ -84,10 +84,12 @@ def _message(words: tuple[str, ...]) -> str:
     if not words:
         raise UsageError("explain needs a topic, a file, a message, or a pipe")
     path = Path(words[0])
-    if len(words) > 1 or not (opening.is_file(path) or opening.is_directory(path)):
+    is_file = opening.is_reachable_file(path)
+    is_directory = os.path.isdir(path)  # Path.is_dir raises for a long message
+    if len(words) > 1 or not (is_file or is_directory):
         return " ".join(words)
     try:
-        data = opening.read_user_file(path, MESSAGE_BYTES) if opening.is_file(path) else b"\0"
+        data = opening.read_user_file(path, MESSAGE_BYTES) if is_file else b"\0"
     except opening.TooLargeError:
         data = b"\0"
     except OSError as error:

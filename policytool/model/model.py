@@ -366,6 +366,10 @@ class Verdicts(Sequence[Verdict]):
         """Return the number of releases."""
         return len(self._loaders)
 
+    def __repr__(self) -> str:
+        """Return the text of the verdicts, as of a tuple."""
+        return repr(tuple(self))
+
     def __eq__(self, other: object) -> bool:
         """Return whether the verdicts are equal."""
         return isinstance(other, Sequence) and tuple(self) == tuple(other)

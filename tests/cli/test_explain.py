@@ -40,6 +40,12 @@ def test_words_without_quotes_are_one_message() -> None:
     assert ended.json["matches"][0]["id"] == "unknown-layer-functional"
 
 
+def test_a_message_that_is_too_long_for_a_file_name_is_explained() -> None:
+    """Nor can its parts between slashes be names of files."""
+    ended = run("explain", f"{'a file / '.join(['x' * 300] * 20)}\n{MESSAGE}", "--format", "json")
+    assert [match["id"] for match in ended.json["matches"]] == ["policy-format"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_hyphen_reads_stdin(encoding: str) -> None:
     text = f'Traceback (most recent call last):\n  File "a.py", line 1, in f\n{MESSAGE}\n'
