@@ -18,7 +18,12 @@ from policytool.model import inbound_nodes, optimizer_config
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
 from policytool.releases import dtype_support, keras_objects, known_arguments, layer_variables
-from policytool.releases.layer_classes import Category, layer_facts, operation_facts
+from policytool.releases.layer_classes import (
+    Category,
+    known_classes,
+    layer_facts,
+    operation_facts,
+)
 from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 from policytool.support.grouping import group_pairs
 
@@ -878,7 +883,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "a layer is in a module of tf_keras",
         lambda evidence: any(
-            module.partition(".")[0] == "tf_keras" and name != "Functional"
+            module.partition(".")[0] == "tf_keras"
+            and name != "Functional"
+            and name in known_classes()
             for module, name in evidence.traits.references
         ),
     ),

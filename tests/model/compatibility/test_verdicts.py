@@ -57,6 +57,7 @@ ORBAX: Final = frozenset(row.reason for row in REFUSALS if row.formats == {"orba
 
 EDITED: Final = (
     "a cropping layer leaves nothing of its input",
+    "a layer is in a module of tf_keras",
     "an InputLayer has a mixed policy instead of a dtype",
     "an InputLayer has a policy instead of a dtype",
     "the module of a layer is null",
