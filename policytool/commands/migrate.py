@@ -174,6 +174,12 @@ def migrate_loaded(
     :raises WorkerError: if TensorFlow is needed and fails.
     """
     plan = migration_preview.plan_migration(loaded, request.options, request.destination)
+    if not request.destination.is_private:  # reports show all verdicts, beyond the budget
+        plan = replace(
+            plan,
+            loaders_before=tuple(plan.loaders_before),
+            loaders_after=tuple(plan.loaders_after),
+        )
     run = (
         TensorFlowRun(plan=plan, loaded=loaded, source=source, tools=tools)
         if tools is not None

@@ -106,8 +106,12 @@ class LoadedModel:
 
     @cached_property
     def model(self) -> Model:
-        """The description for reports, without the fields that only ``inspect`` shows."""
-        return replace(self.description, loaders=self.loaders, executed_code=self._executed_code())
+        """
+        The description for reports, without the fields that only ``inspect`` shows. All verdicts
+        are computed, within the budget of the file.
+        """
+        code = self._executed_code()
+        return replace(self.description, loaders=tuple(self.loaders), executed_code=code)
 
     def _executed_code(self) -> tuple[str, ...]:
         """
