@@ -129,7 +129,7 @@ def test_objectives(objective: tuple[str, ...], place: Path) -> None:
     inputs = ("--inputs", "x.npz", "--to", "mixed_bfloat16", "--include", "exceptions")
     ended, result = tune(CLASSIFIER, *inputs, *objective, "-o", "out.keras")
     assert ended.code == 5, ended.err
-    assert result["split"] == "batches"
+    assert result["split"] == "shared"
     assert result["best"]["excess"] <= 1
     assert result["best"]["validation"] <= 1
     assert (place / "out.keras").is_file()
