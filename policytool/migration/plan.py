@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC001  # for the codec
-from policytool.model.model import Verdict, verdict_of
+from policytool.model.model import Verdict, verdict_for
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
-from policytool.releases.releases import target_and_containers
 from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import ABSENT, place
 
@@ -157,19 +156,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def matching_releases(self) -> tuple[str, ...]:
-        """
-        The agreeing releases of a conversion that are known to load the result.
-
-        If a release runs a file that is written for an older release, it has the verdict of the
-        older release.
-        """
+        """The agreeing releases of a conversion that are known to load the result."""
         if self.conversion is None:
             return ()
-        verdicts = (
-            (name, verdict_of(self.loaders_after, target_and_containers(name)[0]))
+        return tuple(
+            name
             for name in self.conversion.agreeing
+            if (verdict := verdict_for(self.loaders_after, name)) is not None and verdict.loads
         )
-        return tuple(name for name, verdict in verdicts if verdict is not None and verdict.loads)
 
     def note(self, code: str) -> Note | None:
         """Return the first note with a code; None if the plan has none."""

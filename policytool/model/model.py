@@ -9,12 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import (  # for the codec
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Mapping, Sequence  # for the codec
 from enum import StrEnum
 from typing import overload
 
@@ -23,6 +18,7 @@ from msgspec import Struct
 from policytool.formats.document import Address, Observation, Signature, TracedOp, Writer
 from policytool.releases import dtypes
 from policytool.releases.policy import Dynamic, Fixed, Quantization  # noqa: TC001  # for the codec
+from policytool.releases.releases import target_and_containers
 
 __all__ = [
     "Cause",
@@ -340,7 +336,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 class Verdicts(Sequence[Verdict]):
     """
     The verdicts of releases on a file, in the order of the releases. Each is computed when it is
-    used, because many callers need that of one release.
+    used, because many callers need that of one release. Reports and messages between processes have
+    tuples of verdicts, which are computed within the budget of the file.
     """
 
     def __init__(self, loaders: Iterable[str], judge: Callable[[str], Verdict]) -> None:
@@ -366,24 +363,20 @@ class Verdicts(Sequence[Verdict]):
         """Return the number of releases."""
         return len(self._loaders)
 
-    def __repr__(self) -> str:
-        """Return the text of the verdicts, as of a tuple."""
-        return repr(tuple(self))
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether the verdicts are equal."""
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        """Return the hash of the verdicts."""
-        return hash(tuple(self))
-
 
 def verdict_of(verdicts: Sequence[Verdict], loader: str) -> Verdict | None:
     """Return the verdict of a release; None if there is none."""
     if isinstance(verdicts, Verdicts):
         return verdicts.of(loader)
     return next((verdict for verdict in verdicts if verdict.loader == loader), None)
+
+
+def verdict_for(verdicts: Sequence[Verdict], release: str) -> Verdict | None:
+    """
+    Return the verdict for any known release: a release that runs files that are written for an
+    older one has the verdict of the older one.
+    """
+    return verdict_of(verdicts, target_and_containers(release)[0])
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -399,7 +392,7 @@ class Model(Struct, frozen=True, kw_only=True):
     optimizer: Optimizer | None = None
     signatures: tuple[Signature, ...] = ()
     observations: tuple[Observation, ...] = ()
-    loaders: Sequence[Verdict] = ()
+    loaders: tuple[Verdict, ...] = ()
     """The verdict of each release on the file."""
 
     executed_code: tuple[str, ...] = ()

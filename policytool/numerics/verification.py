@@ -19,6 +19,7 @@ from msgspec import Struct
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.formats.document import Layout
 from policytool.formats.orbax import NEEDS_PACKAGE
+from policytool.model.model import verdict_for
 from policytool.numerics.environments import environments, release_of
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.behaviour import measured_releases
@@ -30,7 +31,6 @@ from policytool.releases.releases import (
     family_of,
     library_and_version,
     release_name,
-    target_and_containers,
 )
 from policytool.support.processes import interrupts
 
@@ -160,12 +160,12 @@ def size_obstacle(model: Model) -> str | None:
 
 
 def not_failing(releases: Iterable[str], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """
-    Return the releases that are not known to fail on a file. If a release runs a file that is
-    written for an older release, it has the verdict of the older release.
-    """
-    loading = {verdict.loader for verdict in verdicts if verdict.reason is None}
-    return tuple(name for name in releases if target_and_containers(name)[0] in loading)
+    """Return the releases that are not known to fail on a file."""
+    return tuple(
+        name
+        for name in releases
+        if (verdict := verdict_for(verdicts, name)) is not None and verdict.reason is None
+    )
 
 
 def disagreeing_release(

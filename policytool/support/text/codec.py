@@ -2,10 +2,10 @@
 Encodes values as JSON and decodes them, for messages between processes, reports and saved plans.
 
 A struct or dataclass becomes an object with its fields, except for fields that are ``ABSENT``. A
-sequence or a set becomes a list, an enum its value, and a path or a date a string. A mapping
-becomes an object, or a list of pairs if its keys are not strings. Reading follows the type hints
-and checks every value, so that, unlike with pickle, the input cannot run code. A hint is evaluated
-in the module of its class, so this module must import the names in the hint at run time.
+tuple or a set becomes a list, an enum its value, and a path or a date a string. A mapping becomes
+an object, or a list of pairs if its keys are not strings. Reading follows the type hints and checks
+every value, so that, unlike with pickle, the input cannot run code. A hint is evaluated in the
+module of its class, so this module must import the names in the hint at run time.
 """
 
 from __future__ import annotations
@@ -78,8 +78,6 @@ def _form(cls: type) -> Form:
         return sorted
     if issubclass(cls, Mapping):
         return _entries
-    if issubclass(cls, Sequence):
-        return list
     raise TypeError(f"{cls} has no form in JSON")
 
 
