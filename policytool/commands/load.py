@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import json
 import os
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,40 +120,26 @@ def _loadable_copy(
         migration_preview.check_migratable(document, converts=True)
         loaded = load_document(document, Path(weights) if weights is not None else None)
         return _converted(loaded, path, keras, hand_over)
-    try:
-        checked = hand_over.check(document)
-    except ModelFileError:
-        if (copy := _without_lambdas(document, path, keras, hand_over)) is not None:
-            return copy
-        raise
-    if checked is None:
-        migration_preview.check_migratable(document, converts=True)
-    verdict = _verdict(checked, keras) if checked is not None else None
+    format_detection.refuse_ambiguity(document)
 
     def take() -> PrivateCopy:
         return hand_over.take(path, source.display_path)
 
-    if checked is None or (verdict is not None and verdict.loads):
-        return take()
-    return _converted(checked, path, keras, hand_over, otherwise=take)
-
-
-def _without_lambdas(
-    document: Document, source: Path, keras: InstalledKeras, hand_over: HandOver
-) -> PrivateCopy | None:
-    """
-    Return a copy of a model that needs trust, in which layers replace the code of each Lambda; None
-    if it has no Lambda, or needs trust nevertheless.
-    """
     if document.config_part is None:
-        return None
+        migration_preview.check_migratable(document, converts=True)
+        return take()
     loaded = load_document(document, None)
-    if not any(site.class_name == LAMBDA for site in loaded.sites):
-        return None
+    verdict = _verdict(loaded, keras)
+    if verdict is None or not verdict.loads:
+        return _converted(loaded, path, keras, hand_over, otherwise=take)
     try:
-        return _converted(loaded, source, keras, hand_over)
+        return take()
     except ModelFileError:
-        return None
+        # a conversion may replace the code of a Lambda
+        if any(site.class_name == LAMBDA for site in loaded.sites):
+            with suppress(ModelFileError):
+                return _converted(loaded, path, keras, hand_over)
+        raise
 
 
 def _converted(

@@ -195,6 +195,32 @@ def refusing_calls(tf: Any, who: str) -> Iterator[None]:
         raise Refused("not-callable", text.format(who, sentence(error))) from error
 
 
+_UNDEFINED = re.compile(r"\bname '(\w+)' is not defined")
+_OTHER_BYTECODE = re.compile(
+    r"bad marshal data|marshal data too short|EOF read where object expected|unknown opcode"
+    r"|\bcode\(\) "
+)
+
+
+def lambda_advice(error: BaseException) -> str:
+    """
+    Return what to do about an error of the code of a Lambda layer, to append to its sentence; an
+    empty text for other errors.
+    """
+    name = _UNDEFINED.search(str(error))
+    if name:
+        return (
+            "; if a Lambda layer uses it, pass --custom-objects MODULE:NAME, where NAME is a dict "
+            "with the key '{}'"
+        ).format(name.group(1))
+    if _OTHER_BYTECODE.search(str(error)):
+        return (
+            "; bytecode of a Lambda layer runs only in the Python version that wrote it: specify "
+            "an interpreter of that version with --python, or convert the model for Keras 3"
+        )
+    return ""
+
+
 class Library:
     """The Keras that loads models of one family, and its backend."""
 
@@ -349,7 +375,10 @@ class Library:
             raise
         except Exception as error:
             message = "{} cannot load {}: {}".format(self.name, what, sentence(error))
-            if class_names and not self.custom:
+            advice = lambda_advice(error)
+            if advice:
+                message += advice
+            elif class_names and not self.custom:
                 message += (
                     "; specify the module of its custom classes ({}) with --custom-objects MODULE"
                 ).format(", ".join(class_names))

@@ -105,7 +105,8 @@ class ProcessArguments(Arguments):
     custom_objects: Annotated[
         Iterable[str] | None,
         Option(
-            "Module that defines the custom classes of the model.",
+            "Module that defines the custom classes and functions of the model, or a dict of them "
+            "in a module.",
             Group.TENSORFLOW,
             metavar="MODULE[:NAME]",
         ),
