@@ -83,15 +83,16 @@ def _section(entry: Entry) -> Iterator[str]:
     is_described = _DESCRIBED.fullmatch(entry.check.command or "")
     if _uses()[entry.check.text] < _MOST_USES and not is_described:
         yield ""
-        yield from _step("Check.", entry.check)
+        yield from _step("**Check.** ", entry.check)
     steps = [step for step in entry.fix if not step.text.strip().endswith(_ABOVE)]
     for number, step in enumerate(steps or entry.fix):
         yield ""
-        yield from _step("Or:" if number else "Fix.", step)
+        # texts of alternatives begin with "Or", as on a terminal
+        yield from _step("" if number else "**Fix.** ", step)
 
 
 def _step(label: str, step: Step) -> Iterator[str]:
-    yield f"**{label}** {_prose(step.text)}"
+    yield f"{label}{_prose(step.text)}"
     if step.command:
         yield ""
         yield "```console"
