@@ -108,6 +108,9 @@ class Conversion(Struct, frozen=True, kw_only=True):
     unmeasured: tuple[str, ...] = ()
     """The unmeasured classes, each with its arguments if it was measured with other arguments."""
 
+    functions: tuple[tuple[str, str], ...] = ()
+    """The functions of Lambda layers that the result calls by name, with their expressions."""
+
     agreeing: tuple[str, ...] = ()
     """
     The releases of the target's family whose measured predictions equal those of the target; empty

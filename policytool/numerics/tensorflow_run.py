@@ -504,6 +504,7 @@ class TensorFlowRun:
         side: str = "",
     ) -> Mapping[str, Any]:
         """Run a job with the user's options for a copy, and return the answer."""
+        conversion = self.plan.conversion
         return (worker or self.tools.worker).run(
             {
                 **job,
@@ -512,6 +513,7 @@ class TensorFlowRun:
                 "registered": custom_classes.names(self.loaded.sites),
                 "needed": [] if self.tools.trust else untrusted_code.needed_names(copy.model),
                 "trust": self.tools.trust,
+                "functions": dict(conversion.functions) if conversion is not None else {},
             },
             side=side,
         )

@@ -13,13 +13,14 @@ import importlib
 import importlib.util
 import inspect
 import json
+import math
 import os
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable, Iterator, Sequence
+    from typing import Any, Callable, Iterator, Mapping, Sequence
 
 
 _CLASS, _CONFIG = "class_name", "config"
@@ -202,10 +203,10 @@ _OTHER_BYTECODE = re.compile(
 )
 
 
-def lambda_advice(error: BaseException) -> str:
+def lambda_advice(error: BaseException, what: str) -> str:
     """
     Return what to do about an error of the code of a Lambda layer, to append to its sentence; an
-    empty text for other errors.
+    empty text for other errors. ``what`` is the file; that of a conversion is ``the source``.
     """
     name = _UNDEFINED.search(str(error))
     if name:
@@ -214,10 +215,13 @@ def lambda_advice(error: BaseException) -> str:
             "with the key '{}'"
         ).format(name.group(1))
     if _OTHER_BYTECODE.search(str(error)):
-        return (
+        text = (
             "; bytecode of a Lambda layer runs only in the Python version that wrote it: specify "
-            "an interpreter of that version with --python, or convert the model for Keras 3"
+            "an interpreter of that version with --python "
         )
+        if what == "the source":
+            return text + "source=PYTHON"
+        return text + "PYTHON, or convert the model with policytool migrate --target keras3"
     return ""
 
 
@@ -375,7 +379,7 @@ class Library:
             raise
         except Exception as error:
             message = "{} cannot load {}: {}".format(self.name, what, sentence(error))
-            advice = lambda_advice(error)
+            advice = lambda_advice(error, what)
             if advice:
                 message += advice
             elif class_names and not self.custom:
@@ -439,10 +443,24 @@ class Library:
         model.load_weights(path)
         return model
 
-    def trust(self) -> None:
+    def trust(self, functions: Mapping[str, str] | None = None) -> None:
         """
         Allow code in the file: tf_keras 2.13 and later otherwise reject the bytes of Lambda layers.
+
+        Names in this code that programs usually give to modules are defined, and so are
+        ``functions``, which are the expressions of functions that the file calls by name.
         """
+        import numpy as np  # the module must load without it: it describes the error then
+
+        modules = {"tf": self.tf} if self.traces else {}
+        modules.update(
+            np=np, math=math, keras=self.keras, layers=self.keras.layers, K=self.keras.backend
+        )
+        named = {**modules, **self.custom}
+        for name, expression in (functions or {}).items():
+            with refusing("not-loadable", "the code of {} cannot be run: {}", name):
+                named.setdefault(name, eval(expression, dict(named)))  # noqa: S307  # the user trusts it
+        self.custom = named
         internal = getattr(self.keras, "config" if self.family == KERAS3 else "__internal__", None)
         if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
             internal.enable_unsafe_deserialization()

@@ -61,7 +61,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library = Library(job["family"], job["backends"])
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
-        library.trust()
+        library.trust(job["functions"])
     step("verifying: predicting with " + job["which"])
     with memory_bounded(job["memory"], library.tf):
         answer = _Predictor(library, job).predict()

@@ -6,7 +6,9 @@ reads it: both files are one that both read.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from typing import TYPE_CHECKING, Final
 
 import h5py
@@ -26,6 +28,7 @@ from policytool.model import reading
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
+from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -126,6 +129,41 @@ def test_a_conversion_is_verified_by_default(compat_python: Path, tmp_path: Path
     assert (done.status, done.not_verified) == (Status.WRITTEN, None)
     assert done.comparison is not None
     assert done.comparison.versions["library"] == "tf_keras"
+
+
+WITH_LAMBDAS: Final = """
+import math, sys
+import tensorflow as tf, tf_keras
+from tf_keras import layers
+inputs = layers.Input((8, 8, 3))
+pooled = layers.Lambda(lambda t: tf.reduce_mean(t, axis=[1, 2]), name="pool")(inputs)
+scaled = layers.Lambda(lambda t, by: t * math.pi * by, name="scale", arguments={"by": 2})(pooled)
+tf_keras.Model(inputs, layers.Dense(2)(scaled)).save(sys.argv[1])
+"""
+
+
+def test_code_of_lambdas_runs_on_both_sides_if_it_is_trusted(
+    compat_python: Path, tmp_path: Path
+) -> None:
+    """The source lacks modules that its code uses, and the result functions that it calls."""
+    path = tmp_path / "lambdas.h5"
+    command = [str(compat_python), "-c", WITH_LAMBDAS, str(path)]
+    subprocess.run(command, env={**os.environ, **ENVIRONMENT}, check=True, timeout=SECONDS)
+    interpreter = Interpreter(python=str(compat_python), timeout=SECONDS)
+    with Worker(interpreter) as worker, Worker(interpreter) as other:
+        tools = TensorFlowTools(worker=worker, target=other, verify=True, trust=True)
+        destination = Destination(output=tmp_path)
+        source = discovery.named_input(str(path))
+        (done,) = migrate_all([source], Options(target="keras3.15"), destination, tools)
+    assert isinstance(done, Migration), done
+    assert done.plan.conversion is not None
+    assert dict(done.plan.conversion.functions) == {
+        "pool_function": "lambda t: tf.reduce_mean(t, axis=[1, 2])",
+        "scale_function": "lambda t, by: (t * math.pi) * 2",
+    }
+    assert (done.status, done.not_verified) == (Status.WRITTEN, None)
+    assert done.comparison is not None
+    assert done.comparison.missed == ()
 
 
 def embedding_model(path: Path, *, masks: bool) -> Path:

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from policytool.runtime.library import sentence
+from policytool.runtime.library import lambda_advice, sentence
 
 NO_INDEX: Final = "indices[0] = 5 is not in [0, 3)"
 NO_MATCH: Final = (
@@ -83,3 +83,23 @@ def test_load_error_has_the_reason_of_the_innermost_object() -> None:
         "Functional", result.format("Thing", "Thing.__init__() got an unexpected b")
     )
     assert sentence(TypeError(text)) == "TypeError: Thing.__init__() got an unexpected b"
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "advice"),
+    [
+        (NameError("name 'math' is not defined"), "the source", "a dict with the key 'math'"),
+        (ValueError("bad marshal data (unknown type code)"), "the source", "--python source="),
+        (ValueError("bad marshal data (unknown type code)"), "the reference", "policytool migrate"),
+        (EOFError("EOF read where object expected"), "the source", "--python source=PYTHON"),
+        (TypeError("code() argument 13 must be str, not int"), "the source", "source=PYTHON"),
+    ],
+)
+def test_error_of_lambda_code_has_advice(error: Exception, what: str, advice: str) -> None:
+    """The options of a conversion and of other commands differ."""
+    assert advice in lambda_advice(error, what)
+
+
+def test_error_of_other_code_has_no_advice_on_lambdas() -> None:
+    """Only code of a Lambda comes from another Python version."""
+    assert lambda_advice(ValueError("Unknown layer: 'Scale'"), "the source") == ""

@@ -105,8 +105,7 @@ class ProcessArguments(Arguments):
     custom_objects: Annotated[
         Iterable[str] | None,
         Option(
-            "Module that defines the custom classes and functions of the model, or a dict of them "
-            "in a module.",
+            "Module with custom classes and functions, or a dict of them.",
             Group.TENSORFLOW,
             metavar="MODULE[:NAME]",
         ),

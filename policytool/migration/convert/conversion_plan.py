@@ -506,6 +506,7 @@ def _attempt(
         target=target.id,
         content=content,
         changes=tuple(log.changes),
+        functions=tuple(log.functions.items()),
         proofs=class_proofs,
         unmeasured=unmeasured,
     )

@@ -141,6 +141,9 @@ class Log:
     refused_paths: set[str | None] = field(default_factory=set)
     """The paths of the layers in refusals; None for the file."""
 
+    functions: dict[str, str] = field(default_factory=dict)
+    """The functions that the result calls by name, with their expressions where they are known."""
+
     def change(
         self, what: str, unit: Unit | None, text: str, *, omitted: str | None = None
     ) -> None:

@@ -107,6 +107,8 @@ def named_lambdas(root: Unit, context: ConversionContext) -> Unit:
         if is_known or not name.isidentifier():
             return unit
         functions[name] = source
+        if source not in {name, "..."}:
+            context.log.functions[name] = source
         context.log.change(NAMED, unit, f"Lambda calls the function {name} instead of its bytecode")
         kept = unit.without(*(key for key in unit.config if key.startswith(_KEYS)))
         return kept.with_config(
