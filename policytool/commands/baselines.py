@@ -40,6 +40,10 @@ def read(file: Path) -> Baseline:
         )
     except opening.TooLargeError as error:
         raise BaselineError(f"--baseline {file} has {error.excess}") from error
+    except FileNotFoundError as error:
+        raise BaselineError(
+            f"--baseline {file} does not exist; create it with --write-baseline {file}"
+        ) from error
     except OSError as error:
         raise BaselineError(
             f"--baseline {file} cannot be read: {error.strerror or error}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -17,10 +17,11 @@ from policytool.numerics.check_results.checks import Check, CheckNote, RecordedF
 from policytool.numerics.check_sides import CheckSource
 from policytool.numerics.recordings import RecordedRun, Recording
 from policytool.numerics.verdicts import answers
+from policytool.numerics.verdicts.safety import MAX_CHANGE
 from policytool.numerics.verdicts.tolerances import grown_tolerances, outputs_tolerance
 from policytool.releases.releases import BACKENDS, KERAS2
 from policytool.support import steps
-from policytool.support.errors import WorkerError
+from policytool.support.errors import UsageError, WorkerError
 from policytool.support.processes import crash_guard
 from policytool.support.project import VERSION
 from policytool.support.text import codec
@@ -39,15 +40,25 @@ if TYPE_CHECKING:
     from policytool.numerics.recordings import CallPair
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
+_UNUSED_MAX_CHANGE: Final = CheckNote(
+    code="unused-max-change",
+    message="--max-change has no effect: no precision changes, so only rounding is allowed",
+)
+
 
 def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: HandOver) -> Check:
     """
     Return the result of a run that is recorded, compared with a recorded run, or both.
 
+    :raises UsageError: if the file of the recording exists.
     :raises ModelFileError: if a file cannot be read, run or written.
     :raises WorkerError: if the child process fails.
     """
     check_run.check_readable(options)
+    if options.record is not None and options.record.exists():
+        raise UsageError(
+            f"--record {options.record} already exists; remove it, or record in another file"
+        )
     reference = recordings.read(options.against) if options.against is not None else None
     with steps.budget(model.display_path), hand_over.temporary_folder() as folder:
         crash_guard.set_next_file(model.display_path, check_run.LOST)
@@ -89,6 +100,8 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
         notes=tuple(_notes(reference.run, pairs)),
         against=str(options.against),
     )
+    if check.keeps_precision and options.max_change != MAX_CHANGE:
+        check = replace(check, notes=(*check.notes, _UNUSED_MAX_CHANGE))
     return _with_quiet_origin(check) if check.is_equal else check
 
 

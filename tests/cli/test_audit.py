@@ -360,7 +360,9 @@ def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) ->
     ended = run("audit", "--baseline", "known.json")
     assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
     assert re.match(rf"error: --baseline known.json {words}", ended.err)
-    assert run("audit", "--baseline", "gone.json").code == 3
+    missing = run("audit", "--baseline", "gone.json")
+    assert missing.code == 3
+    assert "does not exist. Create it with --write-baseline gone.json" in missing.err
 
 
 def test_a_baseline_never_replaces_a_model_or_a_report() -> None:

@@ -95,6 +95,15 @@ def test_a_run_is_not_recorded_over_a_model_or_in_a_missing_directory(
     assert told in result.err
 
 
+def test_recorded_run_is_not_replaced() -> None:
+    """A golden file is lost otherwise."""
+    Path("golden.h5").write_bytes(b"recorded")
+    result = check("one/a.h5", "--record", "golden.h5")
+    assert result.code == 2
+    assert "golden.h5 already exists. Remove it" in result.err
+    assert Path("golden.h5").read_bytes() == b"recorded"
+
+
 @pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])
 def test_input_that_is_neither_a_file_nor_a_function_is_an_error(text: str) -> None:
     result = check("one/a.h5", "--inputs", text)

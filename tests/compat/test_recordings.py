@@ -180,6 +180,13 @@ def test_the_same_model_is_equal(runs: Runs, tmp_path: Path, fixture: str) -> No
     assert [call.outputs for call in first] == [call.outputs for call in again]
 
 
+def test_allowed_share_of_changes_does_not_apply_without_a_change_of_precision(runs: Runs) -> None:
+    fixture = CONFIGS[0][0]
+    file = runs.recording(fixture)
+    result = runs.run(FIXTURES / fixture, against=file, max_change=0.5)
+    assert {note.code for note in result.notes} == {"recorded", "unused-max-change"}
+
+
 def test_a_converted_model_is_compared_by_its_layers(runs: Runs) -> None:
     """The file of another library has the same layers."""
     file = runs.recording("tf2.15/default_float32.h5")
