@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.commands import migration_preview
 from policytool.commands.destinations import Destination
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 
 _LEGACY: Final = "TF_USE_LEGACY_KERAS"
 """The environment variable with which TensorFlow 2.16 and later use tf_keras."""
+
+
+_MODULES: Final = {"math": "math", "np": "numpy", "tf": "tensorflow"}
+"""Names of modules in the code of Lambda layers, besides those of Keras."""
 
 
 class InstalledKeras(Struct, frozen=True, kw_only=True):
@@ -100,6 +105,8 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
         document = format_detection.document(source.path, source.display_path)
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
         copy = _loadable_copy(document, source, weights, keras, hand_over)
+        if trust:
+            custom_objects = {**_functions(copy, keras), **custom_objects}
         names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
         return _load_copy(copy, names, keras, trust=trust)
 
@@ -164,7 +171,9 @@ def _converted(
     done = migrate_loaded(loaded, source, request)
     if done.written is not None:
         planned = conversion_plan.result(loaded, request.options, None)
-        return hand_over.adopt(done.written.target, loaded.document.path, planned)
+        copy = hand_over.adopt(done.written.target, loaded.document.path, planned)
+        conversion = done.plan.conversion
+        return replace(copy, functions=conversion.functions) if conversion is not None else copy
     verdict = _verdict(loaded, keras)
     is_possible = verdict is None or verdict.outcome is not Outcome.INCOMPATIBLE
     if otherwise is not None and (is_possible or done.status is Status.UNCHANGED):
@@ -181,6 +190,35 @@ def _converted(
 
 def _verdict(loaded: LoadedModel, keras: InstalledKeras) -> Verdict | None:
     return verdict_of(loaded.loaders, keras.loader)
+
+
+def _functions(copy: PrivateCopy, keras: InstalledKeras) -> dict[str, Any]:
+    """
+    Return the functions that a conversion calls by name, from the code of the file.
+
+    :raises ModelFileError: if this code cannot be run.
+    """
+    if not copy.functions:
+        return {}
+    modules = {
+        "keras": keras.module,
+        "layers": keras.module.layers,
+        "K": keras.module.backend,
+        **{
+            name: importlib.import_module(module)
+            for name, module in _MODULES.items()
+            if importlib.util.find_spec(module) is not None
+        },
+    }
+    functions = {}
+    for name, expression in copy.functions:
+        try:
+            functions[name] = eval(expression, modules)  # noqa: S307  # the user trusts it
+        except Exception as error:
+            raise ModelFileError(
+                copy.document.path, "not-loadable", f"the code of {name} cannot be run: {error}"
+            ) from error
+    return functions
 
 
 def _custom_objects(

@@ -134,6 +134,9 @@ class PrivateCopy(Struct, frozen=True, kw_only=True):
     original: LoadedModel | None = None
     """The model from which the copy was converted; None for a copy with the same bytes."""
 
+    functions: tuple[tuple[str, str], ...] = ()
+    """The functions that a conversion calls by name, with their expressions in the original."""
+
     @property
     def model(self) -> LoadedModel:
         """

@@ -68,7 +68,9 @@ class RecordingKeras:
 
     def module(self) -> SimpleNamespace:
         """Return the module as :class:`InstalledKeras` contains it."""
-        return SimpleNamespace(__name__="recording", models=self, utils=self)
+        return SimpleNamespace(
+            __name__="recording", models=self, utils=self, layers=None, backend=None
+        )
 
 
 @pytest.fixture
@@ -255,7 +257,7 @@ def test_lambda_that_scales_is_replaced(
 def test_lambda_calls_a_function_of_the_user(
     use_keras: Callable[..., RecordingKeras], tmp_path: Path
 ) -> None:
-    """Its code does not run, and the function is passed to Keras."""
+    """Its code runs only with ``trust``, and the function is passed to Keras."""
     codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))
 
     def change(config: Any) -> None:
@@ -270,6 +272,10 @@ def test_lambda_calls_a_function_of_the_user(
     assert policytool.load(path, custom_objects=functions) == MODEL
     assert keras.options["custom_objects"] == functions
     assert keras.options["safe_mode"] is True
+    assert policytool.load(path, custom_objects=functions, trust=True) == MODEL
+    assert keras.options["custom_objects"] == functions
+    assert policytool.load(path, trust=True) == MODEL
+    assert keras.options["custom_objects"]["double_function"](4.0) == 0.25
 
 
 def test_file_without_a_keras_model_is_not_loaded(
