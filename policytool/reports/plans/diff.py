@@ -282,22 +282,30 @@ def stored_values_words(conversion: Conversion) -> str:
     """
     placements = (*conversion.content.placements, *conversion.content.state)
     change_counts = Counter(_value_change(placement) for placement in placements)
-    unchanged_count = change_counts.pop("", 0)
+    unchanged_count, new_count = change_counts.pop("", 0), change_counts.pop(_NEW, 0)
     if not placements:
         return ""
-    if not change_counts:
-        return "all stored values are unchanged"
-    return (
-        f"{unchanged_count} of {len(placements)} variables are unchanged; "
-        f"{', '.join(f'{count} {change}' for change, count in change_counts.items())}"
+    total = len(placements) - new_count
+    words = (
+        f"{unchanged_count} of {total} stored variables are unchanged"
+        if change_counts
+        else "all stored values are unchanged"
     )
+    changes = [f"{count} {change}" for change, count in change_counts.items()]
+    if new_count:
+        changes.append(many(new_count, "new variable"))
+    return "; ".join([words, ", ".join(changes)] if changes else [words])
+
+
+_NEW: Final = "new"
+"""What is said of variables that the source does not store."""
 
 
 def _value_change(placement: Placement) -> str:
     """Return the change of a variable's values; empty if they are equal to those of the source."""
     if placement.source is None:
         made_of = placement.made_of
-        return "new" if made_of is None else "joined" if len(made_of.parts) > 1 else "rearranged"
+        return _NEW if made_of is None else "joined" if len(made_of.parts) > 1 else "rearranged"
     if placement.scale is not None:
         return "multiplied"
     before, after = placement.source.dtype, placement.through or placement.dtype
