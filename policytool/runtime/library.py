@@ -378,11 +378,12 @@ class Library:
         except Refused:
             raise
         except Exception as error:
-            message = "{} cannot load {}: {}".format(self.name, what, sentence(error))
+            reason = sentence(error).rstrip(".")
+            message = "{} cannot load {}: {}".format(self.name, what, reason)
             advice = lambda_advice(error, what)
             if advice:
                 message += advice
-            elif class_names and not self.custom:
+            elif class_names and not self.custom.keys() & set(class_names):
                 message += (
                     "; specify the module of its custom classes ({}) with --custom-objects MODULE"
                 ).format(", ".join(class_names))
