@@ -106,7 +106,7 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
         copy = _loadable_copy(document, source, weights, keras, hand_over)
         if trust:
-            custom_objects = {**_functions(copy, keras), **custom_objects}
+            custom_objects = {**_functions(copy, keras, custom_objects), **custom_objects}
         names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
         return _load_copy(copy, names, keras, trust=trust)
 
@@ -192,13 +192,19 @@ def _verdict(loaded: LoadedModel, keras: InstalledKeras) -> Verdict | None:
     return verdict_of(loaded.loaders, keras.loader)
 
 
-def _functions(copy: PrivateCopy, keras: InstalledKeras) -> dict[str, Any]:
+def _functions(
+    copy: PrivateCopy, keras: InstalledKeras, custom_objects: Mapping[str, Any]
+) -> dict[str, Any]:
     """
-    Return the functions that a conversion calls by name, from the code of the file.
+    Return the functions that a conversion calls by name, from the code of the file, except the
+    user's.
 
     :raises ModelFileError: if this code cannot be run.
     """
-    if not copy.functions:
+    expressions = {
+        name: expression for name, expression in copy.functions if name not in custom_objects
+    }
+    if not expressions:
         return {}
     modules = {
         "keras": keras.module,
@@ -211,7 +217,7 @@ def _functions(copy: PrivateCopy, keras: InstalledKeras) -> dict[str, Any]:
         },
     }
     functions = {}
-    for name, expression in copy.functions:
+    for name, expression in expressions.items():
         try:
             functions[name] = eval(expression, modules)  # noqa: S307  # the user trusts it
         except Exception as error:

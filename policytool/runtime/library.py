@@ -444,7 +444,7 @@ class Library:
         model.load_weights(path)
         return model
 
-    def trust(self, functions: Mapping[str, str] | None = None) -> None:
+    def trust(self, functions: Mapping[str, str]) -> None:
         """
         Allow code in the file: tf_keras 2.13 and later otherwise reject the bytes of Lambda layers.
 
@@ -457,11 +457,11 @@ class Library:
         modules.update(
             np=np, math=math, keras=self.keras, layers=self.keras.layers, K=self.keras.backend
         )
-        named = {**modules, **self.custom}
-        for name, expression in (functions or {}).items():
+        named: dict[str, Any] = {**modules, **self.custom}
+        for name in functions.keys() - named.keys():
             with refusing("not-loadable", "the code of {} cannot be run: {}", name):
-                named.setdefault(name, eval(expression, dict(named)))  # noqa: S307  # the user trusts it
-        self.custom = named
+                self.custom[name] = eval(functions[name], dict(named))  # noqa: S307  # the user trusts it
+        self.custom = {**named, **self.custom}
         internal = getattr(self.keras, "config" if self.family == KERAS3 else "__internal__", None)
         if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
             internal.enable_unsafe_deserialization()
