@@ -303,6 +303,20 @@ def test_nothing_evaluates_text() -> None:
     assert not calls
 
 
+def test_only_the_code_of_trusted_lambdas_becomes_a_module() -> None:
+    """
+    :meth:`policytool.numerics.hand_over.HandOver.functions` writes it if the user trusts it. The
+    child process also imports its own package from a file.
+    """
+    modules = {
+        module
+        for module, tree in TREE.trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "exec_module"
+    }
+    assert modules == {"commands.load", "runtime.library", "runtime.__main__"}
+
+
 @pytest.mark.parametrize(
     ("package", "listed"),
     [

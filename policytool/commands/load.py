@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import math
 import os
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
 
 _LEGACY: Final = "TF_USE_LEGACY_KERAS"
 """The environment variable with which TensorFlow 2.16 and later use tf_keras."""
-
-
-_MODULES: Final = {"math": "math", "np": "numpy", "tf": "tensorflow"}
-"""Names of modules in the code of Lambda layers, besides those of Keras."""
 
 
 class InstalledKeras(Struct, frozen=True, kw_only=True):
@@ -105,8 +102,8 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
         document = format_detection.document(source.path, source.display_path)
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
         copy = _loadable_copy(document, source, weights, keras, hand_over)
-        if trust:
-            custom_objects = {**_functions(copy, keras, custom_objects), **custom_objects}
+        if copy.functions is not None:
+            custom_objects = {**_functions(copy.functions, copy, keras), **custom_objects}
         names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
         return _load_copy(copy, names, keras, trust=trust)
 
@@ -172,8 +169,7 @@ def _converted(
     if done.written is not None:
         planned = conversion_plan.result(loaded, request.options, None)
         copy = hand_over.adopt(done.written.target, loaded.document.path, planned)
-        conversion = done.plan.conversion
-        return replace(copy, functions=conversion.functions) if conversion is not None else copy
+        return replace(copy, functions=hand_over.functions(done.plan.conversion))
     verdict = _verdict(loaded, keras)
     is_possible = verdict is None or verdict.outcome is not Outcome.INCOMPATIBLE
     if otherwise is not None and (is_possible or done.status is Status.UNCHANGED):
@@ -192,38 +188,31 @@ def _verdict(loaded: LoadedModel, keras: InstalledKeras) -> Verdict | None:
     return verdict_of(loaded.loaders, keras.loader)
 
 
-def _functions(
-    copy: PrivateCopy, keras: InstalledKeras, custom_objects: Mapping[str, Any]
-) -> dict[str, Any]:
+def _functions(path: Path, copy: PrivateCopy, keras: InstalledKeras) -> dict[str, Any]:
     """
-    Return the functions that a conversion calls by name, from the code of the file, except the
-    user's.
+    Return the functions in the module of a conversion, which is code of the file.
 
     :raises ModelFileError: if this code cannot be run.
     """
-    expressions = {
-        name: expression for name, expression in copy.functions if name not in custom_objects
-    }
-    if not expressions:
-        return {}
-    modules = {
-        "keras": keras.module,
-        "layers": keras.module.layers,
-        "K": keras.module.backend,
-        **{
-            name: importlib.import_module(module)
-            for name, module in _MODULES.items()
-            if importlib.util.find_spec(module) is not None
-        },
-    }
-    functions = {}
-    for name, expression in expressions.items():
-        try:
-            functions[name] = eval(expression, modules)  # noqa: S307  # the user trusts it
-        except Exception as error:
-            raise ModelFileError(
-                copy.document.path, "not-loadable", f"the code of {name} cannot be run: {error}"
-            ) from error
+    spec: Any = importlib.util.spec_from_file_location("policytool_functions", path)
+    module = importlib.util.module_from_spec(spec)
+    has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+    try:
+        spec.loader.exec_module(module)
+        functions: dict[str, Any] = module.functions(
+            tf=importlib.import_module("tensorflow") if has_tensorflow else None,
+            np=importlib.import_module("numpy"),
+            math=math,
+            keras=keras.module,
+            layers=keras.module.layers,
+            K=keras.module.backend,
+        )
+    except Exception as error:
+        raise ModelFileError(
+            copy.document.path,
+            "not-loadable",
+            f"the code of its Lambda layers cannot be run: {_first_line(error)}",
+        ) from error
     return functions
 
 

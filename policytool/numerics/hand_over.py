@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.base import Format
-    from policytool.migration.plan import Plan
+    from policytool.migration.plan import Conversion, Plan
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.untrusted_code import Reason
@@ -134,8 +134,8 @@ class PrivateCopy(Struct, frozen=True, kw_only=True):
     original: LoadedModel | None = None
     """The model from which the copy was converted; None for a copy with the same bytes."""
 
-    functions: tuple[tuple[str, str], ...] = ()
-    """The functions that a conversion calls by name, with their expressions in the original."""
+    functions: Path | None = None
+    """The module of :meth:`HandOver.functions`, for a conversion that calls functions by name."""
 
     @property
     def model(self) -> LoadedModel:
@@ -207,6 +207,23 @@ class HandOver(ExitStack):
     def folder(self) -> Path:
         """Return a new, empty directory, for files of a job other than its copies."""
         return Path(tempfile.mkdtemp(dir=self.path))
+
+    def functions(self, conversion: Conversion | None) -> Path | None:
+        """
+        Write a module with the functions of Lambda layers that a conversion calls by name, and
+        return its path; None if it calls none, or if the user does not trust their code.
+
+        Its function ``functions(tf, np, math, keras, layers, K)`` returns them by name.
+        """
+        if not self._trust or conversion is None or not conversion.functions:
+            return None
+        items = "".join(f"        {name!r}: {code},\n" for name, code in conversion.functions)
+        path = self.folder() / "functions.py"
+        path.write_text(
+            f"def functions(tf, np, math, keras, layers, K):\n    return {{\n{items}    }}\n",
+            encoding="utf-8",
+        )
+        return path
 
     @contextmanager
     def temporary_folder(self) -> Iterator[Path]:

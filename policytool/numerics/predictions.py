@@ -175,6 +175,7 @@ class PredictionSide(Struct, frozen=True, kw_only=True):
             "model": self.copy,
             "config": self.copy.document.config if is_preset else self.config,
             "weights": self.weights,
+            "functions": str(self.copy.functions) if self.copy.functions is not None else None,
             "preset": keras_hub.weights_path(self.copy.path).name if is_preset else None,
             "policy": self._global_policy,
             "as_is": self.is_converted,

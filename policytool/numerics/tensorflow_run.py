@@ -384,7 +384,10 @@ class TensorFlowRun:
         :raises WorkerError: if a child process fails.
         """
         with self.tools.hand_over() as hand_over:
-            result = hand_over.take(path, self.plan.path, is_own=True)
+            result = replace(
+                hand_over.take(path, self.plan.path, is_own=True),
+                functions=hand_over.functions(self.plan.conversion),
+            )
             self.after = after = result.model
             source = hand_over.take(local(self.source), self.plan.path)
             weights = self.loaded.document.weights
@@ -504,7 +507,6 @@ class TensorFlowRun:
         side: str = "",
     ) -> Mapping[str, Any]:
         """Run a job with the user's options for a copy, and return the answer."""
-        conversion = self.plan.conversion
         return (worker or self.tools.worker).run(
             {
                 **job,
@@ -513,7 +515,6 @@ class TensorFlowRun:
                 "registered": custom_classes.names(self.loaded.sites),
                 "needed": [] if self.tools.trust else untrusted_code.needed_names(copy.model),
                 "trust": self.tools.trust,
-                "functions": dict(conversion.functions) if conversion is not None else {},
             },
             side=side,
         )

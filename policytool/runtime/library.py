@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable, Iterator, Mapping, Sequence
+    from typing import Any, Callable, Iterator, Sequence
 
 
 _CLASS, _CONFIG = "class_name", "config"
@@ -223,6 +223,14 @@ def lambda_advice(error: BaseException, what: str) -> str:
             return text + "source=PYTHON"
         return text + "PYTHON, or convert the model with policytool migrate --target keras3"
     return ""
+
+
+def _imported(path: str) -> Any:
+    """Return the module of a file."""
+    spec: Any = importlib.util.spec_from_file_location("policytool_functions", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Library:
@@ -444,24 +452,27 @@ class Library:
         model.load_weights(path)
         return model
 
-    def trust(self, functions: Mapping[str, str]) -> None:
+    def trust(self, functions: str | None = None) -> None:
         """
         Allow code in the file: tf_keras 2.13 and later otherwise reject the bytes of Lambda layers.
 
-        Names in this code that programs usually give to modules are defined, and so are
-        ``functions``, which are the expressions of functions that the file calls by name.
+        Names in this code that programs usually give to modules are defined. ``functions`` is the
+        path of a module with the functions that a conversion calls by name.
         """
         import numpy as np  # the module must load without it: it describes the error then
 
-        modules = {"tf": self.tf} if self.traces else {}
-        modules.update(
-            np=np, math=math, keras=self.keras, layers=self.keras.layers, K=self.keras.backend
-        )
-        named: dict[str, Any] = {**modules, **self.custom}
-        for name in functions.keys() - named.keys():
-            with refusing("not-loadable", "the code of {} cannot be run: {}", name):
-                self.custom[name] = eval(functions[name], dict(named))  # noqa: S307  # the user trusts it
-        self.custom = {**named, **self.custom}
+        modules = {
+            "tf": self.tf if self.traces else None,
+            "np": np,
+            "math": math,
+            "keras": self.keras,
+            "layers": self.keras.layers,
+            "K": self.keras.backend,
+        }
+        self.custom = {**modules, **self.custom}
+        if functions is not None:
+            with refusing("not-loadable", "the code of the Lambda layers cannot be run: {}"):
+                self.custom = {**_imported(functions).functions(**modules), **self.custom}
         internal = getattr(self.keras, "config" if self.family == KERAS3 else "__internal__", None)
         if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
             internal.enable_unsafe_deserialization()

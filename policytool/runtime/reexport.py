@@ -24,7 +24,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library = Library(KERAS2)
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
-        library.trust({})
+        library.trust()
     step("loading the original")
     original = _original(library, job)
     rebuilt_model.check_code(library, original)

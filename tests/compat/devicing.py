@@ -356,7 +356,7 @@ def models(arguments: list[Any]) -> list[Any]:
     """
     family, paths = arguments
     library = opened(family)
-    library.trust({})
+    library.trust()
     tf, seeded, serving = library.tf, runtime("feeding.recipes"), runtime("model_calls")
     sys.path.insert(0, str(RUNTIME.parents[1] / "fixtures"))
     classes = import_module("writer.custom_classes").classes(

@@ -271,7 +271,7 @@ class Child:
             **classes,
             **{f"fixtures>{name}": cls for name, cls in classes.items()},
         }
-        self.library.trust({})
+        self.library.trust()
         self.last: tuple[str, Any] = ("", None)
 
     def model(self, name: str) -> Any:

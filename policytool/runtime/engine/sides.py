@@ -187,7 +187,7 @@ class Sides:
             library = self._new_library(family)
             library.register(self.job["custom_objects"], self.job["registered"], self.job["needed"])
             if self.job["trust"]:
-                library.trust({})
+                library.trust()
             self.libraries[family] = library
         return self.libraries[family]
 
