@@ -83,6 +83,9 @@ class _Code(NamedTuple):
     free: bytes | Sequence[object]
     """The kinds of the variables in Python 3.11 and later; the free variables in Python 3.10."""
 
+    positional: int
+    """The number of positional arguments, which are the first variables."""
+
 
 class _Marshal:
     """A reader of the format of ``marshal`` (Python/marshal.c), for code without nested code."""
@@ -113,7 +116,7 @@ class _Marshal:
             or numbers[0] < 1
         ):
             raise _UnreadableError
-        return _Code(instructions, constants, names, variables, free)
+        return _Code(instructions, constants, names, variables, free, numbers[0])
 
     def _take(self, size: int) -> bytes:
         end = self._position + size
@@ -173,11 +176,10 @@ def expression(config: Mapping[str, Any]) -> Expression | None:
     function = config.get("function")
     if isinstance(function, dict) and keras_objects.class_of(function) == keras_objects.CODE:
         inner = function.get("config")
-        code, closure = (
-            (inner.get("code"), inner.get("closure")) if isinstance(inner, dict) else ("", None)
-        )
+        inner = inner if isinstance(inner, dict) else {}
+        code, defaults, closure = inner.get("code"), inner.get("defaults"), inner.get("closure")
     elif isinstance(function := _untagged(function), list) and len(function) == 3:  # noqa: PLR2004  # func_dump of Keras 2
-        code, _, closure = function
+        code, defaults, closure = function
     else:
         return None
     arguments = config.get("arguments")
@@ -185,8 +187,9 @@ def expression(config: Mapping[str, Any]) -> Expression | None:
         return None
     try:
         parsed = _Marshal(_byte_code(code)).code()
-        enclosed = closure if isinstance(closure, list) else []
-        found = set(_readings(parsed, enclosed, arguments if isinstance(arguments, dict) else {}))
+        values = _defaults(parsed, defaults)
+        values |= arguments if isinstance(arguments, dict) else {}
+        found = set(_readings(parsed, closure if isinstance(closure, list) else [], values))
     except (_UnreadableError, UnicodeError):
         return None
     return found.pop() if len(found) == 1 else None
@@ -199,7 +202,17 @@ def source(config: Mapping[str, Any]) -> str | None:
         return None
     arguments = config.get("arguments")
     parameters = [found.parameter, *(arguments if isinstance(arguments, dict) else ())]
+    if not all(map(str.isidentifier, parameters)):
+        return None
     return f"lambda {', '.join(parameters)}: {found.text}"
+
+
+def _defaults(code: _Code, values: object) -> dict[Any, object]:
+    """Return the default values of the last positional arguments, by name."""
+    values = _untagged(values)
+    names = code.variables[: code.positional]
+    listed = values if isinstance(values, list) else []
+    return dict(zip(reversed(names), reversed(listed), strict=False))
 
 
 def _byte_code(text: str) -> bytes:
@@ -216,7 +229,7 @@ def _untagged(value: object) -> object:
 
 
 def _readings(
-    code: _Code, closure: Sequence[object], arguments: Mapping[str, object]
+    code: _Code, closure: Sequence[object], arguments: Mapping[Any, object]
 ) -> Iterator[Expression]:
     """
     Yield what the function computes, for each Python release whose instructions it consists of:
@@ -238,7 +251,7 @@ class _Machine:
         self,
         code: _Code,
         closure: Sequence[object],
-        arguments: Mapping[str, object],
+        arguments: Mapping[Any, object],
         table: Mapping[str, Any],
     ) -> None:
         self._code = code
@@ -252,17 +265,17 @@ class _Machine:
             self._has_null_bit and "LOAD_METHOD" not in table["instructions"].values()
         )
         self._variables = {
-            place: _known(name, arguments) for place, name in enumerate(code.variables)
+            place: _constant(arguments[name])
+            for place, name in enumerate(code.variables)
+            if name in arguments
         }
         self._variables[0] = Expression(_name(code.variables[0]), 1.0)
         if isinstance(code.free, bytes):
             free = [place for place, kind in enumerate(code.free) if kind & _FREE]
-            variables = code.variables
         else:
-            free, variables = list(range(len(code.free))), code.free
+            free = list(range(len(code.free)))
         self._enclosed = {
-            place: _known(variables[place], {variables[place]: value})
-            for place, value in zip(free, closure, strict=False)
+            place: _constant(value) for place, value in zip(free, closure, strict=False)
         }
 
     def result(self) -> Expression:
@@ -357,15 +370,13 @@ def _name(value: object) -> str:
     return value
 
 
-def _known(name: object, values: Mapping[Any, object]) -> Expression:
-    """Return a variable: its number if the config contains it, else its name."""
-    value = values.get(name)
-    return _constant(value) if isinstance(value, int | float) else Expression(_name(name))
-
-
 def _constant(value: object) -> Expression:
-    if isinstance(value, tuple):
-        return _sequence([_constant(item) for item in value], is_tuple=True)
+    """Return a constant of the code, or a value of the config."""
+    is_tagged = isinstance(value, dict)
+    value = _untagged(value)
+    if isinstance(value, tuple | list):
+        is_tuple = is_tagged or isinstance(value, tuple)
+        return _sequence([_constant(item) for item in value], is_tuple=is_tuple)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Expression(repr(value), 0.0, float(value), is_compound=value < 0)
     if isinstance(value, str | bool) or value is None or value is ...:

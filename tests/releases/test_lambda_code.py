@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.releases.lambda_code import expression
+from policytool.releases.lambda_code import expression, source
 from tests.helpers.cases import for_each
 from tests.helpers.paths import FIXTURES
 
@@ -81,6 +81,23 @@ def test_numbers_of_the_config_are_part_of_the_function() -> None:
     assert (found.text, found.scale, found.offset) == ("(x - 3.0) / 2.0", 0.5, -1.5)
     unknown = expression(keras2(code_of(enclosing(3.0)), None, std=2.0))
     assert unknown is None or unknown.scale is None
+
+
+def test_defaults_are_part_of_the_function_unless_the_layer_has_arguments() -> None:
+    """Only the last positional arguments have defaults; a mask comes from Keras."""
+
+    def crop(x: Any, size: Any = (4, 4), mode: str = "CONSTANT") -> Any:
+        return resize(x, size[0], mode)  # type: ignore[name-defined]  # noqa: F821
+
+    config = {"function": [code_of(crop), [[4, 4], "CONSTANT"], None]}
+    assert source(config) == "lambda x: resize(x, [4, 4][0], 'CONSTANT')"
+    changed = {**config, "arguments": {"mode": "REFLECT"}}
+    assert source(changed) == "lambda x, mode: resize(x, [4, 4][0], 'REFLECT')"
+    tagged = {"class_name": "__tuple__", "items": [{"class_name": "__tuple__", "items": [4]}, "A"]}
+    keras3 = {"class_name": "__lambda__", "config": {"code": code_of(crop), "defaults": tagged}}
+    assert source({"function": keras3}) == "lambda x: resize(x, (4,)[0], 'A')"
+    assert source({"function": [code_of(crop), ["CONSTANT"], None]}) is None
+    assert source({**config, "arguments": {"x): print(": 1}}) is None
 
 
 @pytest.mark.parametrize(
