@@ -228,6 +228,15 @@ class Signature(Struct, frozen=True, kw_only=True):
     compute_dtypes: tuple[str, ...] = ()
     """The float dtypes that the ops compute in; empty if the graph was not read."""
 
+    cast_dtypes: tuple[str, ...] = ()
+    """The float dtypes to which values are only cast, so that they are rounded."""
+
+    calls_python: bool = False
+    """
+    Whether it calls Python functions, which exist only in the process that traced them
+    (``tf.py_function``).
+    """
+
     ops: tuple[TracedOp, ...] = ()
     """
     The ops that are in a list of automatic mixed precision; empty if the graph was not read.

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from policytool.formats.document import Observation, TracedOp
 from policytool.model.tree.site import with_sites_above
-from policytool.releases import graph_ops
+from policytool.releases import graph_ops, symbols
 from policytool.support import steps
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
 
+_CAST: Final = "Cast"
 _NUMBER: Final = re.compile(r"_\d+$")
 
 Scope: TypeAlias = tuple[str, ...]
@@ -104,9 +105,18 @@ def signatures(document: Document) -> tuple[Signature, ...]:
     traces = {trace.entry: trace for trace in document.traces if trace.signature}
     traced_signatures = []
     for signature in document.signatures:
-        tally = _tally(traces[signature.name].ops) if signature.name in traces else Tally()
+        ops = traces[signature.name].ops if signature.name in traces else ()
+        tally = _tally(ops)
+        used = {*signature.inputs.values(), *signature.outputs.values()}
+        used.update(dtype for op, _ in ops if op.op != _CAST for dtype in op.dtypes)
         traced_signatures.append(
-            replace(signature, compute_dtypes=tuple(sorted(tally.computing)), ops=tally.ops)
+            replace(
+                signature,
+                compute_dtypes=tuple(sorted(tally.computing)),
+                cast_dtypes=tuple(sorted(tally.dtypes - used)),
+                calls_python=any(symbols.calls_python(op.op) for op, _ in ops),
+                ops=tally.ops,
+            )
         )
     return tuple(traced_signatures)
 

@@ -198,13 +198,19 @@ def op(name: str) -> HarmfulOp | None:
         or (is_placed_op(name) and name != PRINTING)
     ):
         return None
-    if not arguments:
+    if calls_python(name):
         return HarmfulOp(
             name=name, what="calls a Python function in the process that runs the graph"
         )
     if name == PRINTING:
         return HarmfulOp(name=name, what="prints to its output_stream, which may be a file")
     return HarmfulOp(name=name, what=f"opens the path given by its {' and '.join(arguments)}")
+
+
+def calls_python(name: str) -> bool:
+    """Return whether an op calls a Python function in the process that runs the graph."""
+    arguments: object = data.read("hazards")["ops"].get(name)
+    return arguments == []
 
 
 @cache

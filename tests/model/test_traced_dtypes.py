@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 import policytool
 from policytool.formats import format_detection
-from policytool.formats.document import GraphOp, Trace
+from policytool.formats.document import GraphOp, Signature, Trace
 from policytool.model import reading, traced_dtypes
 from policytool.releases import graph_ops
 from tests.conftest import MIXED_SAVEDMODEL
@@ -127,6 +128,31 @@ def test_savedmodel_without_traces_has_no_traced_dtypes() -> None:
 def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
     """The time to find scopes grows less than quadratically with the number of layers."""
     assert seconds_of_scopes(tmp_path / "4", 4_000) < 9 * seconds_of_scopes(tmp_path / "1", 1_000)
+
+
+def test_casts_and_calls_of_python_belong_to_a_signature() -> None:
+    """Values that only pass through float16 are rounded; stored and returned dtypes are known."""
+    document = format_detection.document(FIXTURES / "keras3.15/global_mixed_float16.export", "m")
+
+    def signature(*ops: tuple[str, tuple[str, ...]]) -> Signature:
+        trace = Trace(
+            entry="serve",
+            signature=True,
+            ops=tuple((GraphOp(scope=(), op=op, dtypes=dtypes), 1) for op, dtypes in ops),
+            reads={},
+        )
+        first = structs.replace(document.signatures[0], name="serve", outputs={"y": "bfloat16"})
+        changed = replace(document, traces=(trace,), signatures=(first,))
+        (found,) = traced_dtypes.signatures(changed)
+        return found
+
+    cast = ("Cast", ("float16", "float32"))
+    product = ("MatMul", ("float32",))
+    assert signature(cast, product).cast_dtypes == ("float16",)
+    assert signature(cast, product, ("ReadVariableOp", ("float16",))).cast_dtypes == ()
+    assert signature(("Cast", ("bfloat16", "float32")), product).cast_dtypes == ()
+    assert not signature(product).calls_python
+    assert signature(product, ("EagerPyFunc", ("float32",))).calls_python
 
 
 def seconds_of_scopes(place: Path, many: int) -> float:

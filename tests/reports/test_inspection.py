@@ -360,6 +360,22 @@ def test_only_signatures_with_one_input_become_layers(inputs: dict[str, str]) ->
     assert ("TFSMLayer" in text) is (len(inputs) == 1)
 
 
+def test_answer_names_only_what_can_run_signatures() -> None:
+    """A layer gets one input, and Python exists only in the process that traced a signature."""
+    one = Signature(name="score", inputs={"x": "float32"}, outputs={"y": "float32"})
+    two = replace(one, name="scale", inputs={"x": "float32", "by": "float32"})
+    calling = replace(one, name="serving_default", calls_python=True)
+
+    def text(*signatures: Signature) -> str:
+        model = replace(traced_in("float32"), signatures=signatures)
+        return " ".join(TABLE.render(whole(model), View(width=160)).split())
+
+    assert "TFSMLayer" not in text(one, two)
+    assert "TFSMLayer in Keras 3 run its signature score(" in text(one, calling)
+    assert "calls Python, so it runs only in the process that wrote it" in text(one, calling)
+    assert "its signatures call Python, so they run only in the process" in text(calling)
+
+
 def test_layer_without_an_op_in_its_dtype_has_a_note() -> None:
     """The layer has a note if ops were traced and none has the declared dtype."""
     assert "graph differs" in TABLE.render(whole(traced_in("float32")), View(width=160))

@@ -144,7 +144,11 @@ def computes_words(declared: Declared, signature: Signature) -> str:
     Return the dtypes in which a signature computes, and any contradiction; empty if its graph was
     not read.
     """
-    return f"computes {_in_words(declared, signature)}" if signature.compute_dtypes else ""
+    if not signature.compute_dtypes:
+        return ""
+    casts = " and ".join(signature.cast_dtypes)
+    rounded = f"; values are cast to {casts} and back" if casts else ""
+    return f"computes {_in_words(declared, signature)}{rounded}"
 
 
 def contradictions(model: Model) -> list[str]:
@@ -303,8 +307,8 @@ def _verdict(model: Model) -> Verdict:
     current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
     warning, serving = _code_warning(model), _serving(model)
     parts = [Sentence(text=warning, tone=Tone.BAD)] if warning else []
-    if serving:
-        parts.append(Sentence(text=serving, tone=Tone.GOOD))
+    if serving is not None:
+        parts.append(serving)
     elif model.format == "savedmodel" and _defect(model) is None:
         parts.append(
             Sentence(text="no signature, which TF Serving and TFSMLayer need", tone=Tone.CAUTION)
@@ -318,7 +322,7 @@ def _verdict(model: Model) -> Verdict:
     loading = [verdict.loader for verdict in model.loaders if verdict.loads]
     lines = [("loads in", loader_ranges(loading, among), Tone.GOOD)] if loading else []
     newest_loads = current[-1].loads  # then it is no fault of the file that others fail
-    is_usable = newest_loads or bool(serving)
+    is_usable = newest_loads or (serving is not None and serving.tone is Tone.GOOD)
     tones = {UNKNOWN: Tone.CAUTION, FAILS: Tone.PLAIN if is_usable else Tone.BAD}
     lines += [
         (label, text, tones[label]) for label, text in loader_lines(current) if label in tones
@@ -342,28 +346,32 @@ _PICKLED: Final = "pickled-weights"
 """The code of an observation."""
 
 
-def _serving(model: Model) -> str:
+def _serving(model: Model) -> Sentence | None:
     """
-    Return the programs that run a SavedModel, and its signature; nothing for other models. No
-    program runs a damaged one.
+    Return the programs that run a SavedModel, and its signature; None for other models. No program
+    runs a damaged one, and no other program runs signatures that call Python.
     """
     if not model.signatures:
-        return ""
+        return None
     if _defect(model) is not None:
-        return "no program can run its signatures"
-    first = min(model.signatures, key=lambda signature: signature.name != "serving_default")
-    further_count = len(model.signatures) - 1
+        return Sentence(text="no program can run its signatures", tone=Tone.BAD)
+    running = [signature for signature in model.signatures if not signature.calls_python]
+    if not running:
+        text = "its signatures call Python, so they run only in the process that wrote it"
+        return Sentence(text=text, tone=Tone.BAD)
+    first = min(running, key=lambda signature: signature.name != "serving_default")
+    further_count = len(running) - 1
     others = f" and {further_count} more" if further_count else ""
     programs = (
         "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
-        if first.runs_as_layer
+        if all(signature.runs_as_layer for signature in running)
         else "TF Serving and tf.saved_model.load"
     )
-    return (
-        f"{programs} run its "
-        f"{'signatures' if further_count else 'signature'} "
+    text = (
+        f"{programs} run its {'signatures' if further_count else 'signature'} "
         f"{signature_words(first, with_shapes=False)}{others}"
     )
+    return Sentence(text=text, tone=Tone.GOOD)
 
 
 def _defect(model: Model) -> str | None:
@@ -468,6 +476,9 @@ def totals(model: Model) -> tuple[str, str]:
 
 def _signature(signature: Signature, declared: Declared, *, ops: bool) -> Iterator[Fact]:
     yield Fact(label="signature", text=signature_words(signature))
+    if signature.calls_python:
+        text = "calls Python, so it runs only in the process that wrote it"
+        yield Fact(label="", text=text, tone=Tone.BAD)
     if computes := computes_words(declared, signature):
         tone = Tone.BAD if contradiction(declared, signature) else Tone.DIM
         yield Fact(label="", text=computes, tone=tone)

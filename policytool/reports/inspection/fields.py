@@ -461,6 +461,12 @@ _SIGNATURE: Final[Record[Signature]] = Record(
             DTYPES,
             "The float dtypes of its ops; empty if the graph could not be read.",
         ),
+        Field("cast_dtypes", DTYPES, "Float dtypes to which values are only cast, and back."),
+        Field(
+            "calls_python",
+            FLAG,
+            "Whether it calls Python, so that it runs only in the process that wrote it.",
+        ),
         Field("ops", _OPS, _OPS_TEXT),
     ),
 )
