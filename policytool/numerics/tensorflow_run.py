@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 _FIRST_WITH_NAMES = (2, 5)
 """The first TensorFlow release that reads a policy such as mixed_float16 from its name."""
 
+_ANY_SOURCE: Final = "--python source=PYTHON"
+"""What the child advises for bytecode of another Python version; it knows no releases."""
+
 _ROWS: Final = (None, 3, 1)
 """Batch sizes to try, until memory suffices; None is the usual size."""
 
@@ -307,9 +310,24 @@ class TensorFlowRun:
             or weights_obstacle(self.loaded.document)
             or size_obstacle(self.loaded.model)
             or (source.lack(self.loaded.family) if source is not None else None)
-            or (distrusted.message if distrusted is not None else None)
+            or (self._advice(distrusted) if distrusted is not None else None)
         )
         return self.obstacle is None
+
+    def _advice(self, distrusted: Refusal) -> str:
+        """Return why the files do not run, with the release that runs the bytecode of a Lambda."""
+        conversion, libraries = self.plan.conversion, self.tools.libraries
+        if (
+            conversion is None
+            or not conversion.functions
+            or libraries is None
+            or libraries[0] is not libraries[1]
+        ):
+            return distrusted.message
+        return (
+            f"{distrusted.message}, and then also --python source={best_release(self.loaded)}, "
+            "because bytecode runs only in the Python version that wrote it"
+        )
 
     def verify(self, path: Path) -> None:
         """
@@ -337,7 +355,9 @@ class TensorFlowRun:
         except WorkerError as error:
             if self.tools.verify or self._is_unusable_in_target(error):
                 raise
-            self.obstacle = str(error)
+            self.obstacle = str(error).replace(
+                _ANY_SOURCE, f"--python source={best_release(self.loaded)}"
+            )
 
     def _disagreeing_release(self, comparison: PredictionComparison) -> str | None:
         """Return why predictions may differ: a release that is known to compute differently."""

@@ -201,6 +201,17 @@ def test_an_output_directory_keeps_names(model: Path, place: Path) -> None:
     assert "2 written" in ended.err
 
 
+def test_archive_that_keras_does_not_load_by_its_name_is_not_written(place: Path) -> None:
+    """Keras selects the reader of a file by its suffix."""
+    source = str(FIXTURES / "tf2.15/default_float32.h5")
+    result = run("migrate", source, "--target", "keras3", "--no-verify", "-o", "converted")
+    assert result.code == 2
+    assert "Use converted.keras, or converted/ for a directory" in result.err
+    assert not (place / "converted").exists()
+    result = run("migrate", source, "--target", "keras3", "--no-verify", "-o", "converted/")
+    assert (result.code, names(place / "converted")) == (0, {"default_float32.keras3.keras"})
+
+
 def test_one_output_for_several_inputs_is_an_error(model: Path, place: Path) -> None:
     """The results would overwrite each other."""
     shutil.copy(MIXED_JSON, place / "other.json")

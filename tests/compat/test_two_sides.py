@@ -150,10 +150,20 @@ def test_code_of_lambdas_runs_on_both_sides_if_it_is_trusted(
     command = [str(compat_python), "-c", WITH_LAMBDAS, str(path)]
     subprocess.run(command, env={**os.environ, **ENVIRONMENT}, check=True, timeout=SECONDS)
     interpreter = Interpreter(python=str(compat_python), timeout=SECONDS)
+    source = discovery.named_input(str(path))
     with Worker(interpreter) as worker, Worker(interpreter) as other:
-        tools = TensorFlowTools(worker=worker, target=other, verify=True, trust=True)
-        destination = Destination(output=tmp_path)
-        source = discovery.named_input(str(path))
+        tools = TensorFlowTools(worker=worker, target=other, verify=None)
+        destination = Destination(output=tmp_path / "distrusted.keras")
+        (distrusted,) = migrate_all([source], Options(target="keras3.15"), destination, tools)
+        assert isinstance(distrusted, Migration), distrusted
+        assert str(distrusted.not_verified).startswith(
+            "model/pool is a Lambda with Python bytecode"
+        )
+        assert "use --trust only for files from a trusted source, and then also --python" in str(
+            distrusted.not_verified
+        )
+        tools = replace(tools, verify=True, trust=True)
+        destination = Destination(output=tmp_path / "trusted.keras")
         (done,) = migrate_all([source], Options(target="keras3.15"), destination, tools)
     assert isinstance(done, Migration), done
     assert done.plan.conversion is not None
