@@ -144,6 +144,15 @@ def test_public_message_matches_its_entry_first(row: dict[str, str]) -> None:
     assert (best(row["text"]) or "") == row["entry"]
 
 
+@for_each("row", [row for row in PUBLIC if "command" in row], ids=lambda row: row["text"][:60])
+def test_public_message_prints_the_command_that_helps(row: dict[str, str]) -> None:
+    """One command of the best entry contains the words that a person chose."""
+    entry = explain_text(row["text"]).matches[0].entry
+    commands = [step.command for step in (entry.check, *entry.fix)]
+    words = row["command"].split()
+    assert any(all(word in command for word in words) for command in commands), commands
+
+
 @for_each("template", TEMPLATES)
 def test_message_of_the_sources_matches_its_entry(template: str) -> None:
     """A message that the loading code of a release raises, with some values."""
