@@ -138,6 +138,15 @@ def test_unrelated_texts_match_nothing(text: str) -> None:
     assert not explain_text(text).matches
 
 
+def test_a_traceback_without_its_last_line_is_found_by_its_last_source_line() -> None:
+    """The source line that raises the exception tells the message; other source lines do not."""
+    frame = '  File "/x/keras/saving/hdf5_format.py", line 175, in load_model_from_hdf5\n'
+    source = "    raise ValueError('No model found in config file.')"
+    assert best(f"{frame}{source}\n\n") == "weights-only"
+    assert best(f"{frame}{source}\nMemoryError") != "weights-only"
+    assert best(f"{frame}{source.replace('raise', 'print')}") != "weights-only"
+
+
 @for_each("row", PUBLIC, ids=lambda row: row["text"][:60])
 def test_public_message_matches_its_entry_first(row: dict[str, str]) -> None:
     """Messages of public threads, with the entry that a person chose; empty for unrelated ones."""
