@@ -247,6 +247,9 @@ _RAISED: Final = re.compile(
 )
 """The type of an exception, at the beginning of its message."""
 
+_RAISE: Final = re.compile(r"\s{0,200}raise \w")
+"""A source line that tells the message of a traceback that ends with it."""
+
 _SPACES: Final = re.compile(r"\s+")
 _SEPARATORS: Final = (" ", "", " ")
 """Separators to join lines with: users break messages at spaces, and terminals anywhere."""
@@ -320,6 +323,8 @@ def plain_lines(text: str) -> list[str]:
 def messages(lines: list[str]) -> list[Message]:
     """
     Return the messages in the lines of a text, without frames and their source lines.
+
+    Of a traceback without its last line, the message is the source line that raises the exception.
     """
     groups = [*_group_lines(lines)]
     last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
@@ -332,6 +337,7 @@ def messages(lines: list[str]) -> list[Message]:
 def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
     """Yield the lines of each message, and whether the message begins with an exception."""
     raised, group, in_frame = False, list[tuple[int, str]](), False
+    end = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
     for number, raw_line in enumerate(lines, 1):
         line = raw_line[:_LONGEST]
         starts = _RAISED.search(line[:400]) is not None
@@ -346,7 +352,8 @@ def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]
             continue
         if in_frame:  # the source line below a frame
             in_frame = _MARK.match(line) is not None
-            continue
+            if number < end or not _RAISE.match(line):
+                continue
         line = _SPACES.sub(" ", line)
         if line.strip() and not _MARK.match(line):
             group.append((number, line))

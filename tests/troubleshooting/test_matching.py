@@ -138,10 +138,28 @@ def test_unrelated_texts_match_nothing(text: str) -> None:
     assert not explain_text(text).matches
 
 
+def test_a_traceback_without_its_last_line_is_found_by_its_last_source_line() -> None:
+    """The source line that raises the exception tells the message; other source lines do not."""
+    frame = '  File "/x/keras/saving/hdf5_format.py", line 175, in load_model_from_hdf5\n'
+    source = "    raise ValueError('No model found in config file.')"
+    assert best(f"{frame}{source}\n\n") == "weights-only"
+    assert best(f"{frame}{source}\nMemoryError") != "weights-only"
+    assert best(f"{frame}{source.replace('raise', 'print')}") != "weights-only"
+
+
 @for_each("row", PUBLIC, ids=lambda row: row["text"][:60])
 def test_public_message_matches_its_entry_first(row: dict[str, str]) -> None:
     """Messages of public threads, with the entry that a person chose; empty for unrelated ones."""
     assert (best(row["text"]) or "") == row["entry"]
+
+
+@for_each("row", [row for row in PUBLIC if "command" in row], ids=lambda row: row["text"][:60])
+def test_public_message_prints_the_command_that_helps(row: dict[str, str]) -> None:
+    """One command of the best entry contains the words that a person chose."""
+    entry = explain_text(row["text"]).matches[0].entry
+    commands = [step.command for step in (entry.check, *entry.fix)]
+    words = row["command"].split()
+    assert any(all(word in command for word in words) for command in commands), commands
 
 
 @for_each("template", TEMPLATES)
