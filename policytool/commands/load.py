@@ -10,6 +10,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
 
 _LEGACY: Final = "TF_USE_LEGACY_KERAS"
 """The environment variable with which TensorFlow 2.16 and later use tf_keras."""
+
+
+_COLOURS: Final = re.compile(r"\x1b\[\d*m")
+_NESTED: Final = "Exception encountered: "
+_CALLED: Final = "Exception encountered when calling "
 
 
 class InstalledKeras(Struct, frozen=True, kw_only=True):
@@ -303,10 +309,25 @@ def _load_preset(copy: PrivateCopy, keras: InstalledKeras, options: Mapping[str,
     return backbone
 
 
-def _first_line(error: Exception) -> str:
-    """Return the line of an error that names its reason; Keras 3 appends the whole config."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _first_line(error: BaseException) -> str:
+    """
+    Return the line of an error that names its reason. Keras 3 appends the whole config, puts the
+    errors of outer objects first, and hides the error of a Lambda from which it infers a shape.
+    """
+    lines = [line for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    nested = [line.removeprefix(_NESTED) for line in lines if line.startswith(_NESTED)]
+    if lines[0].startswith(_CALLED) and lines[1:]:
+        before = error.__cause__ or error.__context__
+        return lines[1] + (f" ({_first_line(_innermost(before))})" if before is not None else "")
+    return nested[-1] if nested else lines[0]
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the first error of a chain."""
+    before = error.__cause__ or error.__context__
+    return error if before is None else _innermost(before)
 
 
 def _compiles(loaded: LoadedModel, keras: InstalledKeras) -> bool:

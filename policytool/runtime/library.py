@@ -208,7 +208,7 @@ def lambda_advice(error: BaseException, what: str) -> str:
     Return what to do about an error of the code of a Lambda layer, to append to its sentence; an
     empty text for other errors. ``what`` is the file; that of a conversion is ``the source``.
     """
-    name = _UNDEFINED.search(str(error))
+    name = _UNDEFINED.search(str(_innermost(error)))
     if name:
         return (
             "; if a Lambda layer uses it, pass --custom-objects MODULE:NAME, where NAME is a dict "
@@ -223,6 +223,19 @@ def lambda_advice(error: BaseException, what: str) -> str:
             return text + "source=PYTHON"
         return text + "PYTHON, or convert the model with policytool migrate --target keras3"
     return ""
+
+
+_NO_SHAPE = "not automatically infer the shape"
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the first error of a chain."""
+    for _ in range(_DEEPEST):
+        before = error.__cause__ or error.__context__
+        if before is None:
+            break
+        error = before
+    return error
 
 
 def _imported(path: str) -> Any:
@@ -387,6 +400,8 @@ class Library:
             raise
         except Exception as error:
             reason = sentence(error).rstrip(".")
+            if _NO_SHAPE in reason:  # Keras hides the error of the code
+                reason += " ({})".format(sentence(_innermost(error)).rstrip("."))
             message = "{} cannot load {}: {}".format(self.name, what, reason)
             advice = lambda_advice(error, what)
             if advice:

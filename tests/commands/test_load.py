@@ -373,3 +373,17 @@ def test_missing_keras_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingPackageError, match="pip install"):
         policytool.load(FIXTURES / "keras3.15" / "default_float32.keras")
+
+
+def test_error_of_keras_has_the_reason_of_the_inner_object() -> None:
+    """Keras puts outer objects and configs first, and hides the error of a Lambda."""
+    outer = "Functional could not be deserialized\n\nconfig={}.\n\nException encountered: "
+    assert loading._first_line(TypeError(f"{outer}No class\n\n{outer}Unknown layer Pool")) == (  # noqa: SLF001
+        "Unknown layer Pool"
+    )
+    error = NotImplementedError(
+        "Exception encountered when calling Lambda.call().\n\n\x1b[1mNo shape.\x1b[0m\n\nArguments"
+    )
+    error.__context__ = NotImplementedError("No shape.")
+    error.__context__.__context__ = NameError("name 'size' is not defined")
+    assert loading._first_line(error) == "No shape. (name 'size' is not defined)"  # noqa: SLF001
