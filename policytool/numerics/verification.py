@@ -76,8 +76,8 @@ class InstalledLibraries(Struct, frozen=True, kw_only=True):
         backends = BACKENDS if family == KERAS3 else ("tensorflow",)
         if not any(backend in self.releases for backend in backends):
             return (
-                f"{self.where} has no TensorFlow; to verify, add `--python auto`, which installs "
-                "the releases, or specify an interpreter with --python"
+                f"{self.where} has no TensorFlow; to verify, install policytool[releases] and "
+                "add `--python auto`, or specify an interpreter with --python"
             )
         if family == KERAS2:
             tensorflow = _major_and_minor(self.releases["tensorflow"])

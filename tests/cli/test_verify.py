@@ -216,8 +216,8 @@ def test_environment_without_tensorflow_writes_the_file_without_a_process(
     assert verified(ended) == {
         "outcome": "not-verified",
         "reason": (
-            "this environment has no TensorFlow; to verify, add `--python auto`, which installs "
-            "the releases, or specify an interpreter with --python"
+            "this environment has no TensorFlow; to verify, install policytool[releases] and "
+            "add `--python auto`, or specify an interpreter with --python"
         ),
         "releases": [],
         "samples": 0,
