@@ -539,6 +539,20 @@ def test_action_passes_baseline_and_settings(runner: Runner) -> None:
     assert runner.outputs()["exit-code"] == "0"
 
 
+@THOROUGH
+def test_settings_decide_what_fails_the_action(runner: Runner) -> None:
+    """The input ``fail-on`` overrides the settings file, and its default does not."""
+    settings = runner.work / "policytool.toml"
+    for text, value, code in (
+        ('fail-on = "never"\n', "", "0"),
+        ('fail-on = "never"\n', "warning", "1"),
+        ("", "", "1"),
+    ):
+        settings.write_text(text, encoding="utf-8")
+        assert runner.run("Audit", paths="models/model.h5", fail_on=value).returncode == 0
+        assert runner.outputs()["exit-code"] == code
+
+
 def test_missing_working_directory_is_wrong_usage(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
