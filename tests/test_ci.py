@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FIXED_H5: Final = ROOT / "fixtures/tf2.3/exp_mf16_fixed128.h5"
 HOOKS: Final[Any] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 ACTION: Final[Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+_YAML: Final = r"```yaml[^\n]*\n(.*?)```"
 STEPS: Final = {step.get("name", step.get("uses")): step for step in ACTION["runs"]["steps"]}
 
 
@@ -208,7 +209,7 @@ def test_the_page_shows_a_hook_with_a_separator() -> None:
     page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
     (recipe,) = (
         found
-        for found in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+        for found in map(yaml.safe_load, re.findall(_YAML, page, re.DOTALL))
         if "repos" in found
     )
     (hook,) = recipe["repos"][0]["hooks"]
@@ -538,6 +539,20 @@ def test_action_passes_baseline_and_settings(runner: Runner) -> None:
     assert runner.outputs()["exit-code"] == "0"
 
 
+@THOROUGH
+def test_settings_decide_what_fails_the_action(runner: Runner) -> None:
+    """The input ``fail-on`` overrides the settings file, and its default does not."""
+    settings = runner.work / "policytool.toml"
+    for text, value, code in (
+        ('fail-on = "never"\n', "", "0"),
+        ('fail-on = "never"\n', "warning", "1"),
+        ("", "", "1"),
+    ):
+        settings.write_text(text, encoding="utf-8")
+        assert runner.run("Audit", paths="models/model.h5", fail_on=value).returncode == 0
+        assert runner.outputs()["exit-code"] == code
+
+
 def test_missing_working_directory_is_wrong_usage(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -554,10 +569,14 @@ def test_the_page_shows_the_permissions_of_the_action() -> None:
     page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
     recipe = next(
         found
-        for found in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+        for found in map(yaml.safe_load, re.findall(_YAML, page, re.DOTALL))
         if "permissions" in found
     )
-    assert recipe["permissions"] == {"contents": "read", "security-events": "write"}
+    assert recipe["permissions"] == {
+        "contents": "read",
+        "security-events": "write",
+        "pull-requests": "write",
+    }
     table = set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
     assert set(ACTION["inputs"]) <= table
 
@@ -662,16 +681,13 @@ def test_commands_of_the_page_run(command: str, models: Path) -> None:
     assert done.stdout
 
 
-def scripts(section: str) -> str:
-    """Return the shell script in a section of the page of recipes."""
+def workflow_script() -> str:
+    """Return the script of the page that writes the changes of a pull request."""
     page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
-    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    language, code = re.findall(r"```(yaml|bash)\n(.*?)```", text, re.DOTALL)[0]
-    if language == "bash":
-        return str(code)
+    workflow = yaml.safe_load(re.findall(_YAML, page, re.DOTALL)[0])
     return next(
         str(step["run"])
-        for step in yaml.safe_load(code)["jobs"]["changes"]["steps"]
+        for step in workflow["jobs"]["changes"]["steps"]
         if "policytool diff" in step.get("run", "")
     )
 
@@ -686,10 +702,9 @@ def run_script(script: str, folder: Path, **variables: str) -> subprocess.Comple
 
 def test_the_settings_of_the_page_forbid_a_policy(tmp_path: Path) -> None:
     """The audit fails for a policy that is not accepted, and for a model that cannot be read."""
-    section = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
-    section = section.partition("\n## Forbid a policy\n")[2].partition("\n## ")[0]
-    (settings,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
-    (accept,) = re.findall(r"`policytool (audit [^`]*)`", section)
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
+    settings = re.findall(r"```toml title=\"policytool.toml\"\n(.*?)```", page, re.DOTALL)[0]
+    (accept,) = re.findall(r"^policytool (audit .*--write-baseline .*)$", page, re.MULTILINE)
     (tmp_path / "policytool.toml").write_text(settings, encoding="utf-8")
     models = tmp_path / "models"
     models.mkdir()
@@ -708,35 +723,93 @@ def test_the_settings_of_the_page_forbid_a_policy(tmp_path: Path) -> None:
     assert audit().code == 3
 
 
-def test_the_script_of_the_page_compares_with_the_base_branch(tmp_path: Path) -> None:
-    """It has the changed model of a pull request, and nothing of the others."""
+_GIT: Final = ("git", "-c", "user.name=a", "-c", "user.email=a@b.c")
+
+
+@pytest.fixture
+def pull_request(tmp_path: Path) -> Path:
+    """
+    Return a checkout whose commit adds, removes and changes models of the base branch, which has
+    another commit since.
+    """
     work = tmp_path / "work"
-    work.mkdir()
-    for model in ("rnn.h5", "activation_layer.h5"):
-        shutil.copy(FIXTURES / "tf2.15" / model, work)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "Add models"]):
-        subprocess.run([*git, *arguments], cwd=work, check=True)
-    subprocess.run([*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=work, check=True)
-    run_process("migrate", "rnn.h5", "--to", "mixed_bfloat16", "--in-place", cwd=work)
-    subprocess.run([*git, "commit", "-qam", "Change a policy"], cwd=work, check=True)
+    models = work / "models"
+    models.mkdir(parents=True)
+
+    def git(*arguments: str) -> None:
+        subprocess.run([*_GIT, *arguments], cwd=work, check=True)
+
+    source = FIXTURES / "tf2.15"
+    for name in ("rnn.h5", "activation_layer.h5", "global_float16.h5"):
+        shutil.copy(source / name, models)
+    for name in ("changed", "same"):
+        shutil.copytree(FIXTURES / "tf2.0/default_float32", models / "nested" / name)
+    git("init", "-q", "-b", "main")
+    git("add", ".")
+    git("commit", "-qm", "Add models")
+    git("checkout", "-q", "-b", "feature")
+    run_process("migrate", "rnn.h5", "--to", "mixed_bfloat16", "--in-place", cwd=models)
+    (models / "rnn.h5.bak").unlink(missing_ok=True)
+    (models / "global_float16.h5").unlink()
+    shutil.rmtree(models / "nested/changed")
+    shutil.copytree(source / "global_mixed_float16", models / "nested/changed")
+    shutil.copytree(source / "global_mixed_float16", models / "new export")
+    shutil.copy(MIXED_KERAS, models / "-new.keras")
+    (models / "README.md").write_text("not a model", encoding="utf-8")
+    git("add", ".")
+    git("commit", "-qm", "Change the models")
+    git("checkout", "-q", "main")
+    git("rm", "-q", "models/activation_layer.h5")
+    git("commit", "-qm", "Remove a model from the base branch")
+    git("update-ref", "refs/remotes/origin/main", "HEAD")
+    git("checkout", "-q", "feature")
+    return work
+
+
+def test_the_script_of_the_page_compares_with_the_base_branch(pull_request: Path) -> None:
+    """It has each model that the pull request changes, adds or removes, and no other."""
+    summary = pull_request.parent / "summary.md"
     done = run_script(
-        scripts("Changes of a pull request"),
-        work,
+        workflow_script(),
+        pull_request,
         GITHUB_BASE_REF="main",
-        RUNNER_TEMP=str(tmp_path),
+        GITHUB_STEP_SUMMARY=str(summary),
+        RUNNER_TEMP=str(pull_request.parent),
     )
     assert done.returncode == 0, done.stderr
-    changes = (work / "changes.md").read_text(encoding="utf-8")
+    changes = (pull_request / "changes.md").read_text(encoding="utf-8")
+    assert summary.read_text(encoding="utf-8") == changes
     assert "| `net/lstm` | policy | float32 | `mixed_bfloat16` |" in changes
-    assert "activation_layer" not in changes
+    assert re.findall(r"\*\*Added\*\*\n\n### `?([^\n`]*)", changes) == [
+        "models/-new.keras",
+        "models/new export",
+    ]
+    assert re.findall(r"\*\*Removed\*\*: (.*)", changes) == ["models/global_float16.h5"]
+    assert re.findall(r"- \*\*B\*\* `?([^\n`]*?)`? ·", changes) == [
+        "models/nested/changed",
+        "models/rnn.h5",
+    ]
+
+
+def test_the_script_of_the_page_fails_for_unreadable_models(pull_request: Path) -> None:
+    """A model that cannot be read is not left out."""
+    (pull_request / "models/-new.keras").write_bytes(b"PK")
+    done = run_script(
+        workflow_script(),
+        pull_request,
+        GITHUB_BASE_REF="main",
+        GITHUB_STEP_SUMMARY=str(pull_request.parent / "summary.md"),
+        RUNNER_TEMP=str(pull_request.parent),
+    )
+    assert done.returncode != 0
+    assert "models/-new.keras" in done.stderr
 
 
 def test_the_page_names_options_that_exist() -> None:
     """In its recipes too, which are YAML: each is read as such."""
     page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
     assert not unknown(page)
-    recipes = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    recipes = re.findall(_YAML, page, re.DOTALL)
     assert recipes
     for recipe in recipes:
         for step in steps(yaml.safe_load(recipe)):

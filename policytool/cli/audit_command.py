@@ -140,26 +140,44 @@ _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "bas
 """The settings key of each source of suppressions."""
 
 
-def hidden_finding_notes(tally: AuditTally, question: AuditOptions) -> Iterator[str]:
-    """Yield a sentence with the file and its keys, if they hide findings."""
-    hidden = [*_suppressed_counts(tally), *_skipped_rules(question), *_exit_code_changes(tally)]
+def print_hidden_findings(
+    tally: AuditTally, question: AuditOptions, *, verbose: bool | None
+) -> None:
+    """
+    Print a sentence with the settings file that was found automatically and its keys, if they hide
+    findings: a note if it only has a baseline, which lists each finding that it hides, or else a
+    warning.
+    """
+    counts = _suppressed_counts(tally)
+    others = [*_skipped_rules(question), *_exit_code_changes(tally)]
     file = settings.automatic_file()
-    if hidden and file is not None:
-        yield (
-            f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore this file, "
+    if file is None or not (counts or others):
+        return
+    if not others and set(counts) == {"baseline"}:
+        count = counts["baseline"]
+        findings = f"{count} finding{'s' if count > 1 else ''}"
+        sentence = (
+            f"the baseline in {file.display_path} accepts {findings}. If this file is not yours, "
             "specify another settings file with --config"
         )
+        messages.notes([sentence], verbose=verbose)
+        return
+    hidden = [", ".join(f"{count} by {key!r}" for key, count in counts.items())] if counts else []
+    sentence = (
+        f"{file.display_path} hides findings: {'; '.join([*hidden, *others])}. To ignore this "
+        "file, specify another settings file with --config"
+    )
+    messages.warnings([sentence], verbose=verbose)
 
 
-def _suppressed_counts(tally: AuditTally) -> Iterator[str]:
+def _suppressed_counts(tally: AuditTally) -> Mapping[str, int]:
+    """Return the number of findings that each key of the settings file suppresses."""
     counts = {_KEYS[reason]: count for reason, count in tally.suppressed.items()}
-    settings_counts = {
+    return {
         key: count
         for key, count in sorted(counts.items())
         if settings.automatic_source(key.replace("-", "_"))
     }
-    if settings_counts:
-        yield f"{', '.join(f'{count} by {key!r}' for key, count in settings_counts.items())}"
 
 
 def _skipped_rules(question: AuditOptions) -> Iterator[str]:
@@ -474,9 +492,9 @@ def _finish(run: _Run, tally: AuditTally, skipped: int, failure: Exit | None) ->
         messages.notes([left_out(skipped, run.fleet.inputs)], verbose=verbose)
     if verbose:
         messages.notes(_stderr_notes(tally), verbose=verbose)
-    hidden = hidden_finding_notes(tally, run.question)
-    warnings = (*_expired_notes(tally.passing), *_unmatched(tally), *hidden)
+    warnings = (*_expired_notes(tally.passing), *_unmatched(tally))
     messages.warnings(warnings, verbose=verbose)
+    print_hidden_findings(tally, run.question, verbose=verbose)
     run.fleet.print_notes()
     code = failure if failure is not None else _code(tally, terminal.fail_on)
     if code is not Exit.NO_MODEL:

@@ -51,8 +51,8 @@ class Audit(Struct, frozen=True, kw_only=True):
 
     fixed: tuple[FixedModel, ...] = ()
     """
-    With ``--fix`` or ``--diff``, the result for each model that has findings with remedies;
-    ``audited`` then contains the remaining findings.
+    With ``--fix`` or ``--diff``, the result for each model that has findings with remedies or fails
+    the audit; ``audited`` then contains the remaining findings.
     """
 
 
@@ -137,14 +137,14 @@ def with_commands(
 
     commands = tuple(model_command.plan_commands(case, path, audited.findings, options))
     findings = tuple(
-        replace(finding, advice=None) if _is_replaced(finding, commands, options) else finding
+        replace(finding, advice=None) if is_fixed_by(commands, finding, options) else finding
         for finding in audited.findings
     )
     return replace(audited, findings=findings, commands=commands)
 
 
-def _is_replaced(finding: Finding, commands: Sequence[ModelCommand], options: AuditOptions) -> bool:
-    """Return whether the advice is for a model that no command fixes, but one does."""
+def is_fixed_by(commands: Sequence[ModelCommand], finding: Finding, options: AuditOptions) -> bool:
+    """Return whether one of the commands of a model fixes a finding."""
     if finding.rule not in rules.CONVERSION_RULES and not fails(finding, options.fail_on):
         return False
     working = [

@@ -26,7 +26,7 @@ from policytool.formats.discovery import Input, display_path
 from policytool.migration import plan
 from policytool.releases.releases import release_name
 from policytool.rules import AuditOptions, fixes, training  # TASK evaluates annotations
-from policytool.rules.base import Audited  # noqa: TC001  # TASK evaluates annotations
+from policytool.rules.base import Audited, fails
 from policytool.rules.fixes import FixedModel, FixOutcome, UnfixedFinding
 from policytool.rules.selection.suppressions import Suppressions, suppress
 from policytool.support import limits, steps
@@ -74,7 +74,10 @@ class FixAttempt(Struct, frozen=True, kw_only=True):
     """The findings in the model after the fix, including suppressed findings."""
 
     fixed: FixedModel | None = None
-    """The applied fixes; None if no finding that is not suppressed has a remedy."""
+    """
+    The applied fixes, and the reasons for the other findings; None if no finding that is not
+    suppressed has a remedy or fails the audit.
+    """
 
     migration: Migration | None = None
     """The planned migration, with ``--diff``."""
@@ -100,23 +103,26 @@ def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
         return failure_of(source, error)
     before = suppress(audited, request.passing)
     if not any(finding.remedy is not None for finding in before.findings):
-        return FixAttempt(
-            audited=auditing.with_commands(audited, case, source.path, request.audit_options)
-        )
+        unchanged = FixedModel(path=audited.path, outcome=FixOutcome.UNCHANGED)
+        audited = auditing.with_commands(audited, case, source.path, request.audit_options)
+        unfixed = _with_others(unchanged, audited, request)
+        return FixAttempt(audited=audited, fixed=unfixed if unfixed.left else None)
     crash_guard.set_next_file(source.display_path, TASK.lost)
     fixed, migration = _fix(case, source.local_path, before, request.options)
     if fixed.outcome is FixOutcome.PLANNED:
+        fixed = _with_others(fixed, audited, request)
         return FixAttempt(audited=audited, fixed=fixed, migration=migration)
     if fixed.outcome is not FixOutcome.FIXED:
-        return FixAttempt(
-            audited=auditing.with_commands(audited, case, source.path, request.audit_options),
-            fixed=fixed,
-        )
+        audited = auditing.with_commands(audited, case, source.path, request.audit_options)
+        if fixed.outcome is FixOutcome.UNCHANGED:  # else, all have the reason why writing failed
+            fixed = _with_others(fixed, audited, request)
+        return FixAttempt(audited=audited, fixed=fixed)
     try:
         after = auditing.audit_input(source, request.audit_options)
     except ModelFileError as error:  # another process may have removed the file
         return failure_from(source.display_path, error)
-    return FixAttempt(audited=after, fixed=_with_remaining(fixed, before, after))
+    fixed = _with_remaining(fixed, before, after)
+    return FixAttempt(audited=after, fixed=_with_others(fixed, after, request))
 
 
 def _fix(
@@ -292,6 +298,33 @@ def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> Fixed
             *(_vanished_message(rule, count) for rule, count in vanished.items()),
         ),
     )
+
+
+def _with_others(fixed: FixedModel, remaining: Audited, request: FixRequest) -> FixedModel:
+    """
+    Return the result with each finding that still fails the audit and has no reason yet.
+
+    :param remaining: the findings in the model after the fix, with the commands for it
+    """
+    options = request.audit_options
+    has_reason = {_identity(entry.finding) for entry in fixed.left}
+    has_reason.update(map(_identity, fixed.gone))
+    others = tuple(
+        UnfixedFinding(finding=finding, reason=_reason(finding, remaining, options))
+        for finding in suppress(remaining, request.passing).findings
+        if fails(finding, options.fail_on) and _identity(finding) not in has_reason
+    )
+    return replace(fixed, left=(*fixed.left, *others))
+
+
+def _reason(finding: Finding, audited: Audited, options: AuditOptions) -> str:
+    """Return why a finding without a remedy is not fixed."""
+    if not audited.commands:
+        return "no edit in place fixes it; audit shows whether a conversion does"
+    if auditing.is_fixed_by(audited.commands, finding, options):
+        return "it needs a conversion, which --fix never does; use the command that audit shows"
+    hint = "; see its hint" if finding.advice is not None else ""
+    return f"no command fixes it{hint}"
 
 
 _TRAINING: Final = "PT2"

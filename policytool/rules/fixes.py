@@ -59,7 +59,7 @@ class FixOutcome(StrEnum):
 
 
 class UnfixedFinding(Struct, frozen=True, kw_only=True):
-    """A finding with a remedy that was not applied."""
+    """A finding that was not fixed."""
 
     finding: Finding
     reason: str
@@ -67,7 +67,7 @@ class UnfixedFinding(Struct, frozen=True, kw_only=True):
 
 
 class FixedModel(Struct, frozen=True, kw_only=True):
-    """The result of ``--fix`` for a model that has findings with remedies."""
+    """The result of ``--fix`` for a model that has findings with remedies or fails the audit."""
 
     path: str
     """The path of the model in reports."""
@@ -86,7 +86,10 @@ class FixedModel(Struct, frozen=True, kw_only=True):
     """
 
     left: tuple[UnfixedFinding, ...] = ()
-    """The findings that were not fixed although they have a remedy."""
+    """
+    The findings that were not fixed although they have a remedy, and those without a remedy that
+    fail the audit.
+    """
 
     warnings: tuple[str, ...] = ()
     """

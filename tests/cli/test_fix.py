@@ -84,6 +84,25 @@ def test_report_lists_the_fixes() -> None:
         assert "mlp/dense" in ended.out
 
 
+def test_findings_without_a_fix_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversion, which ``--fix`` never does, or no command; the report has it, and a diff."""
+    stand_in_rules.use(monkeypatch, *BY_ID.values())
+    copied(SAVEDMODEL, "export")
+    copied(FIXTURES / "keras3.15/awq_policy.keras", "awq.keras")
+    converted = "it needs a conversion, which --fix never does; use the command that audit shows"
+    ended = fix("--target", "keras3")
+    assert {entry["rule"]: entry["reason"] for entry in of(ended, "export")["remaining"]}[
+        "PT501"
+    ] == converted
+    assert {entry["rule"]: entry["reason"] for entry in of(ended, "awq.keras")["remaining"]}[
+        "PT506"
+    ] == "no command fixes it; see its hint"
+    table = run("audit", "--fix", "--target", "keras3", "export", "--no-backup")
+    assert f"PT501 not fixed  the model: {converted}" in " ".join(table.out.split("\n"))
+    diff = run("audit", "--diff", "--target", "keras3", "export")
+    assert "PT501 would not be fixed (1 finding): it needs a conversion" in diff.err
+
+
 def test_no_backup_keeps_none() -> None:
     """``--no-backup`` keeps no backup, as in migrate."""
     copied(OLD, "a.h5")

@@ -390,7 +390,7 @@ def test_a_long_word_is_not_compared_whole() -> None:
     [
         ("[[suppress]]\nrules = ['ALL']\nreason = 'r'", "3 by 'suppress'"),
         ("[per-file-ignores]\n'*.h5' = 'PT101'", "1 by 'per-file-ignores'"),
-        ("baseline = 'known.json'", "3 by 'baseline'"),
+        ("baseline = 'known.json'\nignore = ['PT101']", "2 by 'baseline'. 1 rule not checked"),
         ("select = ['PT3']", " not checked because of 'select'"),
         ("ignore = ['PT101']", "1 rule not checked because of 'ignore'"),
         (
@@ -412,6 +412,19 @@ def test_a_warning_names_settings_that_hide_findings(text: str, words: str) -> N
     assert ended.err.startswith(f"warning: {FILE} hides findings: ")
     assert words in ended.err
     assert len(ended.err.splitlines()) == 1
+    assert run("audit", "a.h5", "-q").err == ""
+    assert run("audit", "a.h5", "--config", FILE).err == ""
+
+
+def test_a_baseline_alone_is_a_note() -> None:
+    """The user wrote it to accept known findings; the note still names the file and the number."""
+    assert run("audit", "a.h5", "--write-baseline", "known.json").code == 0
+    found("baseline = 'known.json'\nfail-on = 'error'")
+    ended = run("audit", "a.h5")
+    assert ended.err == (
+        f"note: The baseline in {FILE} accepts 3 findings. If this file is not yours, specify "
+        "another settings file with --config.\n"
+    )
     assert run("audit", "a.h5", "-q").err == ""
     assert run("audit", "a.h5", "--config", FILE).err == ""
 

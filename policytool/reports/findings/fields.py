@@ -271,7 +271,7 @@ _FIX: Final[Record[FixedModel]] = Record(
         Field(
             "remaining",
             items(_REMAINING),
-            "Findings whose fix was not applied.",
+            "Findings whose fix was not applied, and findings without one that fail the audit.",
             value=attrgetter("left"),
         ),
     ),
