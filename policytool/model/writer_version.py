@@ -220,6 +220,9 @@ class ConfigTraits:
     input_policies: set[str] = field(default_factory=set)
     """The formats of policies in place of the dtype of an InputLayer: ``dict``, or ``name``."""
 
+    unshaped_input: bool = False
+    """Whether the config of an InputLayer has no shape."""
+
     homeless: bool = False
     """Whether the module of a layer of Keras is null."""
 
@@ -420,6 +423,7 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         _note_arguments(class_name, config, traits)
     if class_name == _INPUT:
         _note_input_dtype(config.get("dtype"), traits)
+        traits.unshaped_input |= config.keys().isdisjoint(_SHAPES)
     if "output_layers" in config:
         _note_outputs(config, traits)
     if "node_def" in config and "DT_HALF" in str(config["node_def"]):
@@ -439,6 +443,11 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         modes.update(generations.quantization_modes(dtype))
         if isinstance(dtype, str) and _QUANTIZED in dtype:
             modes.add(dtype.partition(_QUANTIZED)[0])
+
+
+_SHAPES: Final = frozenset(
+    {"batch_input_shape", "batch_shape", "input_shape", "input_tensor", "shape"}
+)
 
 
 def _note_input_dtype(dtype: Json, traits: ConfigTraits) -> None:

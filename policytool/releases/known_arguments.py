@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from policytool.releases import data, keras_objects
 from policytool.releases.layer_classes import registered_class_name
-from policytool.releases.releases import LOADERS, family_of, is_since
+from policytool.releases.releases import KERAS2, LOADERS, family_of, is_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +58,12 @@ _OF_EVERY_LAYER: Final = frozenset({"batch_input_shape", "activity_regularizer"}
 Keys that every layer accepts: the second is written by Keras 3 for all layers that have one, and
 Keras 2 writes it for some classes.
 """
+
+_OF_ALL: Final = frozenset({"autocast", "input_dim", "input_shape"})
+"""Arguments of nearly all layers, which few write."""
+
+_OF_KERAS2: Final = frozenset({"batch_size", "dynamic", "implementation", "weights"})
+"""Arguments of nearly all layers in Keras 2, which few write."""
 
 
 class Objection(Struct, frozen=True, kw_only=True):
@@ -100,11 +106,24 @@ def is_known(kind: str, class_name: str) -> bool:
 
 def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str, ...]:
     """
-    Return the keys that no measured release writes for the class, so that it is unknown how loaders
-    handle them.
+    Return the keys that no measured release writes for the class.
     """
     written = _written_keys(kind, registered_class_name(class_name))
     return tuple(key for key in keys if key not in written)
+
+
+def accepting_loaders(kind: str, class_name: str, key: str) -> frozenset[str]:
+    """
+    Return the releases in which a class has an argument that none of them writes, so that it is
+    unknown which values they load. A release without the argument refuses the key, unless it takes
+    any.
+    """
+    columns: str = _facts(kind, class_name).get("takes", {}).get(key, "")
+    return _columns(columns).union(
+        loader
+        for loader in LOADERS
+        if key in _OF_ALL or (key in _OF_KERAS2 and family_of(loader) == KERAS2)
+    )
 
 
 def valued_keys(kind: str, class_name: str) -> tuple[str, ...]:
@@ -143,6 +162,11 @@ def objections(
             value = text(config[key])
             columns = _columns(refuses[key].get(ANY, "")), _columns(refuses[key].get(value, ""))
             refusals.append((key, value, *columns))
+    for key in unknown_keys(kind, class_name, tuple(config)) if kind != OPTIMIZERS else ():
+        accepting = accepting_loaders(kind, class_name, key)
+        taking = {*accepting, *(loader + _MODULE for loader in accepting)}
+        refusing = _column_positions().keys() - taking - _columns(facts.get("anything", ""))
+        refusals.append((key, "", frozenset(refusing), frozenset()))
     required = [
         (key, _columns(columns))
         for key, columns in facts.get("requires", {}).items()

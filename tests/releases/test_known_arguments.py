@@ -82,6 +82,22 @@ def test_keys_that_no_release_writes_are_unknown() -> None:
     assert known_arguments.unknown_keys("layers", "Attention", keys) == ("kernel_scaling",)
 
 
+def test_key_without_an_argument_is_refused() -> None:
+    """A release knows only the arguments of its class, unless it takes any key."""
+    for loader, name, key, is_refused in (
+        ("tf2.15", "Dense", "my_option", True),
+        ("keras3.15", "InputLayer", "my_option", False),
+        ("keras3.15", "Dense", "batch_size", True),
+        ("tf2.15", "Dense", "batch_size", False),
+    ):
+        config = {"units": 4, "batch_shape": [None, 4], key: 1}
+        found = known_arguments.objection(loader, "layers", name, config, module=False)
+        assert (key in (found.refused if found else ())) is is_refused, (loader, name, key)
+    assert known_arguments.accepting_loaders("layers", "Dense", "my_option") == frozenset()
+    lacking = known_arguments.objection("keras3.0", "layers", "RNN", {}, module=True)
+    assert lacking == known_arguments.Objection(lacking=("cell",))
+
+
 def test_default_values_equal_those_that_releases_write() -> None:
     """The gates of an LSTM had another default up to TF 1.15."""
     values = known_arguments.written_values("layers", "LSTM", "recurrent_activation")

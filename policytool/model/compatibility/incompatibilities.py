@@ -85,7 +85,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     def shares_measured(self) -> bool:
         """Whether it was measured what releases do with the layers that models of it share."""
         is_archive = self.document.format == "keras"
-        return (is_archive and self.is_written_in(_AFTER_COUNTS)) or (
+        return (is_archive and self.is_written_in("keras3.0 on")) or (
             self.document.format in ("h5", "keras")
             and all(layer.is_chained for layer in self.shared)
         )
@@ -113,6 +113,19 @@ class Evidence(Struct, frozen=True, kw_only=True):
         described = bool(self.document.nodes) and self.traits.root_class is not None
         return described and not any(
             name == "keras_api" for name, _ in self.document.nodes[0].children
+        )
+
+    @property
+    def attention_dtypes(self) -> frozenset[str]:
+        """The dtypes of the query kernels of MultiHeadAttention layers in a SavedModel."""
+        nodes = self.document.nodes
+        return frozenset(
+            variable.dtype
+            for node in nodes.values()
+            for name, layer in node.children
+            if name == "_query_dense" and layer in nodes
+            for child, number in nodes[layer].children
+            if child == "kernel" and (variable := nodes[number].variable) is not None
         )
 
     @property
@@ -627,7 +640,39 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf2.9 to tf2.15",
         ("MultiHeadAttention has no argument `softmax_robust_masking` before tf_keras 2.21"),
-        _key("MultiHeadAttention", "softmax_robust_masking"),
+        lambda evidence: (
+            evidence.has_key("MultiHeadAttention", "softmax_robust_masking")
+            and evidence.has_no_traces
+        ),
+    ),
+    # Measured in TF 2.4 to 2.15 and tf_keras 2.21 with files of TF 2.4, 2.9, 2.12, 2.15 and
+    # tf_keras 2.21, each with float16 and float64 as the global policy or that of the layer.
+    # Without `query_shape`, releases restore the layer from its traces.
+    _row(
+        Obstacle.STORAGE,
+        "savedmodel",
+        "tf2.9 to tf2.12",
+        "MultiHeadAttention stores kernels in another dtype than float32, in which TF 2.12 and "
+        "older build them",
+        lambda evidence: (
+            not evidence.attention_dtypes <= {"float32"}
+            and evidence.has_key("MultiHeadAttention", "query_shape")
+            and not evidence.has_key("MultiHeadAttention", "softmax_robust_masking")
+        ),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "savedmodel",
+        "after tf2.12",
+        "MultiHeadAttention with a pure policy stores kernels in float32, as TF 2.12 and older "
+        "build them, and not in the dtype of its policy",
+        lambda evidence: (
+            "float32" in evidence.attention_dtypes
+            and evidence.has_key("MultiHeadAttention", "query_shape")
+            and not evidence.traits.layer_policies.isdisjoint(
+                ("MultiHeadAttention", policy) for policy in ("float16", "bfloat16", "float64")
+            )
+        ),
     ),
     # Files of TF 2.3 and 2.5 in TF 2.9, 2.12, 2.15 and tf_keras 2.21, which load each other's
     _row(
@@ -871,6 +916,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: "name" in evidence.traits.input_policies,
     ),
     _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 on",
+        "an InputLayer has no shape, which Keras 3 requires",
+        lambda evidence: evidence.traits.unshaped_input,
+    ),
+    _row(
         Obstacle.CLASS,
         "json keras orbax",
         "after tf2.12, keras3.0 on",
@@ -1034,6 +1086,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf1.15 on",
         "op layers expect float16, but TF 2.0 and older do not store the mixed policy",
         lambda evidence: evidence.traits.half_ops and not evidence.traits.half_policies,
+    ),
+    # Files of TF 2.4, 2.9, 2.15 and tf_keras 2.21 in these releases
+    _row(
+        Obstacle.GRAPH,
+        f"{_ALL_CONFIGS} savedmodel",
+        "tf1.15 on",
+        "tf.einsum is stored without its inputs, because Keras 2 stores only the first argument",
+        lambda evidence: ("tensorflow", "einsum") in evidence.traits.references,
     ),
     # Measured with a model of TF 1.15, which TF 1.15 loads, and TF 2.3, 2.4, 2.15, the newest
     # tf_keras, and Keras 3.0, 3.6 and the newest Keras do not.

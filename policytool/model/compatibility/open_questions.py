@@ -411,8 +411,18 @@ def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
                 _class(group, f"{name} could not be rebuilt from its own config in tests"),
                 loaders=failing,
             )
-        unknown = known_arguments.unknown_keys(group.kind, name, tuple(group.config))
-        yield from _unwritten_keys(group, unknown)
+        yield from _unmeasured_arguments(group)
+
+
+def _unmeasured_arguments(group: ObjectGroup) -> Iterator[Doubt]:
+    """Yield doubts about keys that no release writes, for the releases that have the argument."""
+    keys = known_arguments.unknown_keys(group.kind, group.class_name, tuple(group.config))
+    by_loaders = group_pairs(
+        (known_arguments.accepting_loaders(group.kind, group.class_name, key), key) for key in keys
+    )
+    for loaders, accepted in by_loaders.items():
+        for doubt in _unwritten_keys(group, tuple(accepted)) if loaders else ():
+            yield replace(doubt, loaders=loaders)
 
 
 def _unwritten_keys(group: ObjectGroup, keys: tuple[str, ...]) -> Iterator[Doubt]:

@@ -287,6 +287,16 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         ("the loss is a Keras 2 object with arguments that Keras 3 does not support"),
         lambda evidence: any(map(_is_loss_of_keras2, evidence.losses)),
     ),
+    # Measured with four losses of TF 2.15 in TF 2.4, 2.9 and 2.12
+    _row(
+        "h5 savedmodel",
+        "tf1.15 to tf2.12",
+        "the loss is an object with the argument `fn`, which needs TF 2.13 or later",
+        lambda evidence: any(
+            "fn" in keras_objects.arguments_of(loss) and _is_loss_of_keras2(loss)
+            for loss in evidence.losses
+        ),
+    ),
     _row(
         "keras",
         "after tf2.12",

@@ -80,6 +80,10 @@ NETWORK: Final = "the layer class Network exists only in TF 1.13 to 2.2"
 
 REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
+        sequential(instance("InputLayer", name="a", dtype="float32"), dense()),
+        "an InputLayer has no shape, which Keras 3 requires",
+    ),
+    (
         sequential(
             instance("PruneLowMagnitude", name="b", pruning_schedule={}, layer=dense()),
         ),
@@ -260,6 +264,15 @@ def test_config_that_only_keras2_supports_is_incompatible_with_keras3(
     }
     assert refusing == {loader for loader in LOADERS if loader.startswith("keras3")}
     assert found["keras3.15"].reason == reason
+
+
+def test_einsum_has_lost_its_inputs(tmp_path: Path) -> None:
+    """Keras 2 stores the equation as its only argument, and fails in every release."""
+    einsum = instance("TFOpLambda", name="b", trainable=True, dtype="float32", function="einsum")
+    calls = [["_CONSTANT_VALUE", -1, "abc,adc->abd", {}]]
+    layers = ({**FLOATS, "name": "a"}, {**einsum, "name": "b", "inbound_nodes": calls})
+    found = verdicts_on(functional(*layers), tmp_path / "model.h5")
+    assert "tf.einsum is stored without its inputs" in str(found["tf_keras2.21"].reason)
 
 
 @pytest.mark.parametrize(("config", "loaders", "reason"), OPEN_CONFIGS)

@@ -259,7 +259,7 @@ def test_int4_stores_kernels_as_matrices(tmp_path: Path) -> None:
     """The rows of an EinsumDense kernel are the sizes that are summed over."""
     layer = _layer(_policy("Int4DTypePolicy", "int4/-1"))
     config = {**layer["config"], "equation": "ab,bcd->acd", "output_shape": [2, 5]}
-    del config["units"]
+    del config["units"], config["use_bias"]
     layer = {**layer, "class_name": "EinsumDense", "config": {**config, "bias_axes": None}}
     model = {**sequential(INPUT, layer), "module": "keras", "registered_name": None}
     buffer = io.BytesIO()

@@ -67,6 +67,14 @@ EDITED: Final = (
 CLAIMED: Final = (
     "Keras 3.6 cannot call a Pipeline, which lacks `compute_output_shape`",
     "Keras 3.6 joins the masks of a Concatenate in an operation with the name of a layer",
+    (
+        "MultiHeadAttention stores kernels in another dtype than float32, in which TF 2.12 and "
+        "older build them"
+    ),
+    (
+        "MultiHeadAttention with a pure policy stores kernels in float32, as TF 2.12 and older "
+        "build them, and not in the dtype of its policy"
+    ),
     "MultiHeadAttention has an `output_shape`, which is not read before Keras 3.7",
     "TF 2.12 does not restore the lookup tables of later releases",
     "a FeatureSpace is not a Keras model",
@@ -76,6 +84,7 @@ CLAIMED: Final = (
     "a nested Sequential model has no layers",
     "an argument is an array in the format of TF 2.13 and later",
     "an argument of a layer is an array, which Keras 2 reads only in the config of an initializer",
+    "tf.einsum is stored without its inputs, because Keras 2 stores only the first argument",
     "an index contains an ellipsis, which TF 2.4 does not read from JSON",
     "an initializer has an array, which Keras 2 does not read from HDF5",
     "an operation, whose name is not stored, gets the name of a layer",
