@@ -249,6 +249,26 @@ VARIATIONS: Final = {
         ),
         Advice(layers=("net/blk_1", "net/blk_2"), trials=3, choices=9),
     ),
+    "a --set to remove": _advised(
+        Options(to="mixed_float16"),
+        Advice(
+            layers=("net/norm",),
+            trials=3,
+            choices=9,
+            replaced=(Assignment(pattern="net/norm", policy="mixed_float16"),),
+        ),
+    ),
+    "four --set to remove": _advised(
+        None,
+        Advice(
+            layers=tuple(f"net/l{number}" for number in range(5)),
+            trials=3,
+            choices=9,
+            replaced=tuple(
+                Assignment(pattern=f"net/l{number}", policy="float16") for number in range(4)
+            ),
+        ),
+    ),
     "nothing to write": _advised(None),
     "5 of 8 layers to keep": _unfit(5, None),
     "5 of 8 layers to keep, or bfloat16": _unfit(5, "mixed_bfloat16"),

@@ -26,7 +26,7 @@ from policytool.reports import layout
 from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._tables import change_words
 from policytool.reports.words import HEADROOM, bytes_words, figure, many, share
-from policytool.support.text.phrases import join_first
+from policytool.support.text.phrases import join_and_count, join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,6 +88,9 @@ _STEPS: Final[Mapping[Open | None, str]] = {
     Open.NOT_FINITE: "use other --inputs",
 }
 """What decides, by the reason; the sentences about other reasons name it."""
+
+_NAMED_LAYERS: Final = 3
+"""The most layers that a sentence names."""
 
 _NAMED: Final = 4
 """The most inputs that the code to write them names."""
@@ -298,6 +301,23 @@ def unfit_sentence(check: Check) -> str:
     return f"{policy} does not suit this model ({conclusion}){suggestion}"
 
 
+def replaced_sentence(check: Check) -> str:
+    """
+    Return a sentence on the ``--set`` options without which the check does not fail; empty if none
+    is known.
+    """
+    search = check.advice
+    if search is None or not search.replaced:
+        return ""
+    kept = join_and_count(search.layers, _NAMED_LAYERS)
+    removed = [f"{item.pattern}={item.policy}" for item in search.replaced]
+    return (
+        f"the check does not fail with {kept} in float32, without "
+        f"--set {' --set '.join(removed[:_NAMED_LAYERS])}"
+        f"{', ...' if len(removed) > _NAMED_LAYERS else ''}"
+    )
+
+
 def advice(check: Check) -> Iterator[str]:
     """Yield the results of the trials that followed a failed check."""
     search = check.advice
@@ -353,8 +373,7 @@ def headline(check: Check) -> str:
     if check.recording is not None and check.is_recording:
         return recording_sentence(check.recording)
     sentences = [verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)]
-    if unfit := unfit_sentence(check):
-        sentences.append(unfit)
+    sentences += filter(None, (replaced_sentence(check), unfit_sentence(check)))
     return "; ".join(sentences)
 
 

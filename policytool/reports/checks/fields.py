@@ -1010,6 +1010,13 @@ _ADVICE: Final[Record[Advice]] = Record(
             "The other mixed policy if the check does not fail with it; null if it was not tried "
             "or fails as well.",
         ),
+        Field(
+            "replaced",
+            TEXTS,
+            "The --set options, as PATTERN=POLICY, that have to be removed because they set one of "
+            "these layers.",
+            value=lambda advice: [f"{item.pattern}={item.policy}" for item in advice.replaced],
+        ),
     ),
 )
 
