@@ -398,7 +398,7 @@ class LayerEvidence(Struct, frozen=True, kw_only=True):
     """The factor by which the values could grow before they overflow the 16-bit dtype."""
 
     flushed: float | None
-    """The share of values that become zero, but are not zero in the reference."""
+    """The share of values that underflow: they are too small for the dtype, and become zero."""
 
 
 NO_EVIDENCE: Final = LayerEvidence(

@@ -339,7 +339,7 @@ def advice(check: Check) -> Iterator[str]:
 
 _OWN: Final = "its own policies"
 _MANY_FLUSHED: Final = 0.1
-"""The minimum share of values that become zero which the verdict reports."""
+"""The minimum share of values that underflow which the verdict reports."""
 
 
 def verdict(check: Check, run: CheckRun) -> str:
@@ -476,7 +476,7 @@ def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
 
 
 def _margins(run: CheckRun) -> Iterator[str]:
-    """Yield the layer with the least headroom, and the layer in which most values become zero."""
+    """Yield the layer with the least headroom, and the layer in which most values underflow."""
     measured = [
         (metrics, output.dtype_candidate, call.place)
         for call in run.calls
@@ -501,7 +501,7 @@ def _margins(run: CheckRun) -> Iterator[str]:
         yield f"largest value {used} {dtype}'s limit, in {place_words}"
     if losses:
         flushed, path = max(losses)
-        yield f"{share(flushed)} of the values of layer {path} become zero"
+        yield f"{share(flushed)} of the values of layer {path} underflow to zero"
 
 
 def _probe(run: CheckRun) -> Iterator[str]:

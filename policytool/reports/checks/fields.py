@@ -382,7 +382,8 @@ _METRICS: Final[Record[Metrics]] = Record(
         Field(
             "flushed",
             OPTIONAL_SHARE,
-            "The share of values that are zero in the candidate but not in the reference.",
+            "The share of values that underflow: they are zero in the candidate, because its dtype "
+            "cannot represent numbers as small as those of the reference.",
         ),
         Field(
             "largest_reference", OPTIONAL_NUMBER, "The largest finite magnitude in the reference."

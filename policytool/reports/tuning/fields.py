@@ -84,7 +84,7 @@ _LAYER: Final[Record[TunedLayer]] = Record(
         Field(
             "flushed",
             OPTIONAL_SHARE,
-            "The share of values that become zero and are not zero in the reference.",
+            "The share of values that are too small for the dtype and underflow to zero.",
         ),
         Field(
             "excess_if_converted",
