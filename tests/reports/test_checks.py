@@ -91,6 +91,13 @@ def _unfit(layers: int, policy: str | None) -> Checks:
     )
 
 
+def _in_float32(*paths: str) -> Checks:
+    """Return a check of a candidate with these layers in float32."""
+    return check(
+        run(call("net/hidden", 1e-4)), candidate=replace(SIDES["candidate"], float32_layers=paths)
+    )
+
+
 def _trained(**changes: Any) -> Checks:
     """Return a check with other gradients."""
     assert TRAINING.gradients is not None
@@ -199,7 +206,7 @@ _CONSTANT: Final = output("scores", 0.0, changed=changes(range=None, varies=Fals
 def _recorded(result: CheckRun, **changes: Any) -> Checks:
     """Return a check of two models with the same policies, one of which was recorded."""
     sides = {
-        name: replace(side, policies={"float32": 3}, policy=None, kept={})
+        name: replace(side, policies={"float32": 3}, policy=None, kept={}, float32_layers=())
         for name, side in SIDES.items()
     }
     checks = check(result, notes=(), everything=False, **sides)
@@ -226,6 +233,9 @@ VARIATIONS: Final = {
     "equal policies": _same_model(
         check(run(call("net/dense", 0.0), outputs=(output("scores", 0.0),)))
     ),
+    "many layers in float32": _in_float32(*(f"net/dense_{number}" for number in range(12))),
+    "layers of one name in float32": _in_float32("net/a/dense", "net/b/dense"),
+    "a layer in float32": _in_float32("net/dense"),
     "int8 layers": _quantized("int8"),
     "float8 layers": _quantized("float8"),
     "int8 and float8 layers": _quantized("int8", "float8"),

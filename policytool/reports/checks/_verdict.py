@@ -113,6 +113,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     policy_words = f" in {check.candidate.policy}" if check.candidate.policy else ""
     if check.candidate.backend != "tensorflow":
         policy_words += f" with {BACKENDS.get(check.candidate.backend, check.candidate.backend)}"
+    if answer is Answer.SAFE:
+        policy_words += float32_words(check.candidate.float32_layers)
     count = max((output_answer.samples for output_answer in run.answers), default=0)
     input_words = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
     if check.is_equal:
@@ -140,6 +142,17 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     if answer is Answer.UNDECIDED and deciding_step is not None:
         reasons.append(_TO_DECIDE.format(deciding_step))
     return f"{WORDS[answer]}{policy_words}{rows}: {'; '.join(reasons)}"
+
+
+def float32_words(paths: Sequence[str]) -> str:
+    """Return which layers stay in float32, as part of a sentence; empty if there are none."""
+    if not paths:
+        return ""
+    names = [path.rpartition("/")[2] for path in paths]
+    if len(set(names)) < len(names):
+        names = list(paths)
+    words = f"{many(len(paths), 'layer')} in float32 ({join_and_count(names, _NAMED_LAYERS)})"
+    return f" with {words}"
 
 
 def _add_inputs(run: CheckRun) -> str:

@@ -201,7 +201,16 @@ SIDE: Final[Record[CheckSide]] = Record(
             OPTIONAL_TEXT,
             "The policy set for its layers; null for the policies in the file.",
         ),
-        Field("policies", mapping(COUNT), "Number of layers with each policy."),
+        Field(
+            "policies",
+            mapping(COUNT),
+            "Number of layers that compute, without input layers and models, with each policy.",
+        ),
+        Field(
+            "float32_layers",
+            TEXTS,
+            "Of these, the layers in float32 if the policy set for the model computes in 16 bits.",
+        ),
         Field(
             "kept",
             items(LAYER_REASON),
