@@ -30,7 +30,7 @@ from policytool.support.files import opening
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.commands.check_options import CheckOptions
     from policytool.formats.discovery import Input
@@ -536,7 +536,7 @@ def side_of_check(source: Input, side: PreparedSide, library: str) -> CheckSide:
         path=source.display_path,
         policy=side.policy,
         policies=dict(Counter(_shown_policy(side, layer) for layer in layers)),
-        float32_layers=float32_layers(side.loaded, side.policy) if side.loaded is not None else (),
+        float32_layers=float32_layers(layers, side.policy),
         kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},
         library=library,
         weights="random" if side.job.get("weights", "") is None else "file",
@@ -545,7 +545,7 @@ def side_of_check(source: Input, side: PreparedSide, library: str) -> CheckSide:
     )
 
 
-def float32_layers(loaded: LoadedModel, policy: str | None) -> tuple[str, ...]:
+def float32_layers(layers: Iterable[Layer], policy: str | None) -> tuple[str, ...]:
     """Return the layers that compute in float32, if the policy of the others is a 16-bit one."""
     if (
         policy is None
@@ -553,9 +553,7 @@ def float32_layers(loaded: LoadedModel, policy: str | None) -> tuple[str, ...]:
         or policy_from_name(policy).compute_dtype not in HALVES
     ):
         return ()
-    return tuple(
-        layer.path for layer in loaded.computing_layers if layer.compute_dtype == "float32"
-    )
+    return tuple(layer.path for layer in layers if layer.compute_dtype == "float32")
 
 
 def _shown_policies(side: PreparedSide, paths: frozenset[str]) -> list[str]:

@@ -290,6 +290,19 @@ _TUNING: Final[Record[Tunings]] = Record(
                 ),
                 Field("layers", items(_LAYER), "The candidates, in model order."),
                 Field(
+                    "policies",
+                    mapping(COUNT),
+                    "Number of layers that compute, without input layers and models, with each "
+                    "policy in the model with the best set, or with the closest one if no set was "
+                    "found; empty for int8 and int4.",
+                ),
+                Field(
+                    "float32_layers",
+                    TEXTS,
+                    "Of these, the layers in float32: those of the set, and those that are not "
+                    "candidates.",
+                ),
+                Field(
                     "trials",
                     items(_TRIAL),
                     "Every trial in its order, starting with those of an earlier search.",
