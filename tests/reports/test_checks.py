@@ -180,7 +180,9 @@ def _probed(probe: OverflowProbe) -> Checks:
     return check(run(call("net/wide", 1e-4), outputs=CLOSE, overflow_probe=probe))
 
 
-def _metric(candidate: float, *, higher: bool = True) -> Checks:
+def _metric(
+    candidate: float, *, higher: bool = True, nonfinite: dict[str, Any] | None = None
+) -> Checks:
     """Return a check with the metric of both models, and of all blocks of rows but one."""
     one = {
         "output": "probabilities",
@@ -191,7 +193,7 @@ def _metric(candidate: float, *, higher: bool = True) -> Checks:
     }
     values = {"name": "accuracy", "higher_is_better": higher, "outputs": [one]}
     metric = metric_from_json(values, None)
-    outputs = (output("probabilities", 1e-3),)
+    outputs = (output("probabilities", 1e-3, **(nonfinite or {})),)
     result = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
     answers = answer_outputs(
         outputs, SafetyRule(kinds={"probabilities": OutputKind.BINARY}), metric
@@ -327,6 +329,12 @@ VARIATIONS: Final = {
     "worse metric": _metric(0.7),
     "worse metric, lower is better": _metric(0.95, higher=False),
     "metric is NaN": _metric(math.nan),
+    "metric of values that are not finite": _metric(
+        0.3, nonfinite={"overflowed": 1000, "nan_candidate": 900, "infinite_candidate": 100}
+    ),
+    "metric of a reference that is not finite": _metric(
+        0.3, nonfinite={"nan_reference": 1000, "nan_candidate": 1000}
+    ),
     "recorded": _recorded(run(), recording=RECORDED),
     "equal to a recorded run": _recorded(run(outputs=(output("o", 0),)), against="run.h5"),
     "different from a recorded run": _recorded(
