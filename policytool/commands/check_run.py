@@ -300,6 +300,8 @@ def check_readable(options: CheckOptions) -> None:
         ("--weights", options.weights),
         ("--against", options.against),
     ):
+        if isinstance(path, Path) and option in _OF_ARRAYS:
+            path = check_sides.array_file(path)  # noqa: PLW2901  # messages name the file
         if (
             not isinstance(path, Path)
             or path.is_dir()
