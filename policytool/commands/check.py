@@ -27,7 +27,7 @@ from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from policytool.commands.check_options import CheckOptions
     from policytool.commands.check_run import MeasuredCheck
@@ -184,7 +184,8 @@ def _explain_failure(
     def trial(kept: frozenset[str]) -> Check:
         """Run the check again with these layers in float32; with no layers, run the diagnosis."""
         added = tuple(Assignment(pattern=path, policy="float32") for path in sorted(kept))
-        candidate = replace(options.candidate, assignments=(*options.candidate.assignments, *added))
+        assignments = _without(options.candidate.assignments, measured.candidate, kept)
+        candidate = replace(options.candidate, assignments=(*assignments, *added))
         trial_options = replace(
             options.for_candidate(candidate),
             isolated=True,
@@ -200,7 +201,7 @@ def _explain_failure(
         return measure(*inputs, trial_options, *tools_and_copies).check
 
     policy = _OTHER_MIXED.get(options.candidate.to or "")
-    return check_trials.explain(
+    explained = check_trials.explain(
         failed,
         Choices.of(measured.candidate)
         if changes_layers and measured.candidate is not None
@@ -214,6 +215,25 @@ def _explain_failure(
         if policy is not None
         else None,
     )
+    if explained.advice is None:
+        return explained
+    assignments = options.candidate.assignments
+    remaining = _without(assignments, measured.candidate, explained.advice.layers)
+    replaced = tuple(item for item in assignments if item not in remaining)
+    return replace(explained, advice=replace(explained.advice, replaced=replaced))
+
+
+def _without(
+    assignments: tuple[Assignment, ...], loaded: LoadedModel | None, paths: Container[str]
+) -> tuple[Assignment, ...]:
+    """Return assignments without those that name one of the layers at these paths exactly."""
+    names = {
+        name
+        for layer in (loaded.layers if loaded is not None else ())
+        if layer.path in paths
+        for name in (layer.path, *layer.also_at)
+    }
+    return tuple(item for item in assignments if item.pattern not in names)
 
 
 def migration_options(check: Check, source: LoadedModel, candidate: Options) -> Options | None:
@@ -228,7 +248,11 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
     if advice is not None and advice.policy is not None:
         options = replace(options, to=advice.policy)
     elif advice is not None and advice.layers:
-        options = planning.with_layers(source, options, dict.fromkeys(advice.layers, "float32"))
+        remaining = tuple(item for item in options.assignments if item not in advice.replaced)
+        options = replace(options, assignments=remaining)
+        kept = {layer.path for layer in planning.draft(source, options).kept}
+        layers = [path for path in advice.layers if path not in kept]
+        options = planning.with_layers(source, options, dict.fromkeys(layers, "float32"))
     elif any(
         not run.holds if run.is_on_data else run.has_unexplained_error and _shows_error(run)
         for run in check.runs

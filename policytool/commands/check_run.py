@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policytool.formats import keras_hub
 from policytool.formats.keras_archive import TASK
-from policytool.migration.planning.options import Options, Outputs
+from policytool.migration.planning.options import QUANTIZATIONS, Options, Outputs
 from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
@@ -21,8 +21,8 @@ from policytool.numerics.environments import best_release
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import SafetyRule
-from policytool.releases import dtypes
-from policytool.releases.policy import GLOBAL_SOURCE
+from policytool.releases.dtypes import HALVES
+from policytool.releases.policy import GLOBAL_SOURCE, policy_from_name
 from policytool.releases.releases import KERAS2
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
@@ -30,7 +30,7 @@ from policytool.support.files import opening
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.commands.check_options import CheckOptions
     from policytool.formats.discovery import Input
@@ -300,6 +300,8 @@ def check_readable(options: CheckOptions) -> None:
         ("--weights", options.weights),
         ("--against", options.against),
     ):
+        if isinstance(path, Path) and option in _OF_ARRAYS:
+            path = check_sides.array_file(path)  # noqa: PLW2901  # messages name the file
         if (
             not isinstance(path, Path)
             or path.is_dir()
@@ -530,23 +532,30 @@ def _unmeasured_notes(options: CheckOptions) -> list[CheckNote]:
 
 def side_of_check(source: Input, side: PreparedSide, library: str) -> CheckSide:
     """Return the description of a model for reports."""
-    layers = side.loaded.layers if side.loaded is not None else ()
-    floating = [
-        layer
-        for layer in layers
-        if layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)
-    ]
+    layers = side.loaded.computing_layers if side.loaded is not None else ()
     plan = side.plan
     return CheckSide(
         path=source.display_path,
         policy=side.policy,
-        policies=dict(Counter(_shown_policy(side, layer) for layer in floating)),
+        policies=dict(Counter(_shown_policy(side, layer) for layer in layers)),
+        float32_layers=float32_layers(layers, side.policy),
         kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},
         library=library,
         weights="random" if side.job.get("weights", "") is None else "file",
         written_with=side.loaded.document.writer.backend if side.loaded is not None else None,
         dequantized=side.dequantized,
     )
+
+
+def float32_layers(layers: Iterable[Layer], policy: str | None) -> tuple[str, ...]:
+    """Return the layers that compute in float32, if the policy of the others is a 16-bit one."""
+    if (
+        policy is None
+        or policy in QUANTIZATIONS
+        or policy_from_name(policy).compute_dtype not in HALVES
+    ):
+        return ()
+    return tuple(layer.path for layer in layers if layer.compute_dtype == "float32")
 
 
 def _shown_policies(side: PreparedSide, paths: frozenset[str]) -> list[str]:

@@ -101,7 +101,7 @@ def explain(
     advice = Advice(
         layers=tuple(path for path in choices.paths if kept is not None and path in kept),
         trials=runs.count,
-        exhausted=kept is None and runs.is_exhausted,
+        exhausted=kept is None and not runs.has_run(frozenset(choices.paths)),
         choices=len(choices.paths),
     )
     unfit = advice.is_unfit or not advice.layers
@@ -186,6 +186,10 @@ class _Runs:
         else:
             self._end = max(self._end, start + _DIAGNOSES * seconds)
         return check
+
+    def has_run(self, kept: frozenset[str]) -> bool:
+        """Return whether a trial ran with these layers in float32."""
+        return self._known.get(kept) is not None
 
     def run_reserved(self, trial: Callable[[], Check]) -> bool:
         """Return whether the check passes in the reserved trial; False if there is no time."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import asdict, replace
 
 from policytool.commands import migrate, quantized_model, tensorflow, tune_run
-from policytool.commands.check_run import measure
+from policytool.commands.check_run import float32_layers, measure
 from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.migration_preview import check_migratable
 from policytool.commands.tune_run import TrialRuns, check_options, readable_source
@@ -23,6 +24,7 @@ from policytool.numerics.tuning.results import NO_EVIDENCE, Ending, Split, Tuned
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.verdicts.safety import least_samples
 from policytool.numerics.workers import Worker
+from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.support.files.remote_path import local
@@ -315,6 +317,13 @@ def _tuning(
     decided = candidate_layers.decided_calls(check, candidates.paths) if check is not None else {}
     best_or_closest = best or search.closest
     assert runs.last is not None  # noqa: S101  # the first trial was run
+    computing_layers = (
+        candidate_layers.converted_model(
+            _loaded(runs.source), candidates.keeping(frozenset(best_or_closest.kept))
+        ).computing_layers
+        if best_or_closest is not None and not is_quantized
+        else ()
+    )
     tuning = Tuning(
         policy=candidates.options.to or "",
         objective=runs.options.objective,
@@ -349,6 +358,8 @@ def _tuning(
         is_minimum=search.is_minimum,
         margin=search.margin,
         seconds=seconds,
+        policies=dict(Counter(layer.policy or GLOBAL_SOURCE for layer in computing_layers)),
+        float32_layers=float32_layers(computing_layers, candidates.options.to),
         seed=runs.options.seed,
         notes=notes,
         connected_layers=_loaded(runs.source).connected_layers,

@@ -31,7 +31,7 @@ from policytool.commands.destinations import Destination, output_of
 from policytool.migration.planning.options import options_from_arguments
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import CheckSide
-from policytool.numerics.check_sides import file_or_function, parse_batches
+from policytool.numerics.check_sides import array_file, file_or_function, parse_batches
 from policytool.numerics.environments import best_release
 from policytool.numerics.tuning.candidate_layers import tuned_policy
 from policytool.numerics.tuning.results import (
@@ -392,7 +392,10 @@ def _digest(paths: Iterable[object]) -> str:
     :raises ModelFileError: if a file cannot be read.
     """
     digest = hashlib.sha256()
-    for path in paths:
+    for entry in paths:
+        path = array_file(entry) if isinstance(entry, Path) else entry
+        if path != entry:
+            digest.update(str(entry).rpartition(":")[2].encode())
         if not isinstance(path, Path) or not path.is_file():
             digest.update(str(path).encode())
             continue

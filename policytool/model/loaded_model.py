@@ -330,6 +330,20 @@ class LoadedModel:
         """Return whether the site is an input layer."""
         return self.sites[index].class_name == INPUT_CLASS
 
+    @cached_property
+    def computing_layers(self) -> tuple[Layer, ...]:
+        """
+        The layers that compute in a float dtype, or in that of their first input: neither input
+        layers nor models that contain layers. Reports of dtypes count these layers.
+        """
+        return tuple(
+            layer
+            for index, layer in enumerate(self.layers)
+            if not self.is_input(index)
+            and not (self.sites[index].is_model and self.children.get(index))
+            and (layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype))
+        )
+
     def is_floating(self, index: int) -> bool:
         """
         Return whether the layer computes in a float dtype. A layer that computes in the dtype of

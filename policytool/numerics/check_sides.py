@@ -338,7 +338,13 @@ def file_or_function(text: str) -> Path | UserFunction:
     is ``MODULE:FUNCTION``, or else a file that does not exist.
     """
     path, function = Path(text), function_named(text)
-    return path if function is None or path.exists() else function
+    return path if function is None or path.exists() or array_file(path) != path else function
+
+
+def array_file(path: Path) -> Path:
+    """Return the file of ``FILE.npz:KEY``, which names one array; any other path itself."""
+    file, _, key = str(path).rpartition(":")
+    return Path(file) if key and file.endswith(".npz") and not path.exists() else path
 
 
 def parse_batches(batches: int | str | None) -> tuple[int | None, int | None]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policytool.commands import check_trials
 from policytool.commands.check_trials import Alternative, Budget
 from policytool.numerics.verdicts.origins import Choices
-from policytool.support.errors import WorkerError
+from policytool.support.errors import UsageError, WorkerError
 from tests.helpers.example_checks import check, output, run
 from tests.helpers.marks import THOROUGH, examples
 from tests.numerics.verdicts.test_origins import model, traced
@@ -101,6 +101,19 @@ def test_nothing_helps() -> None:
     assert result.advice.layers == ()
     assert not result.advice.exhausted
     assert result.runs[0].origin.path == "net/l2"
+
+
+def test_without_a_run_in_float32_no_statement_is_made_about_it() -> None:
+    """If the run with all layers in float32 fails to run, it is not reported as a failed check."""
+
+    def trial(kept: frozenset[str]) -> Any:
+        if not kept:
+            return check(chain({"net/l1": 0.4})).check
+        raise UsageError("contradictory options")
+
+    result = explained(trial).advice
+    assert result.layers == ()
+    assert result.exhausted
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(20, 3), (1000, 5)])

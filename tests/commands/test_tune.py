@@ -294,7 +294,9 @@ def test_nothing_is_written_if_all_layers_stay_in_float32(place: Path) -> None:
         discovery.named_input("a.h5"), options(), destination, tools
     )
     assert (result.passed, len(result.kept), written) == (False, len(PATHS), None)
-    assert headline(result).startswith(f"{len(PATHS)} of {len(PATHS)} layers stay in float32, so")
+    assert headline(result).startswith(f"{len(NAMES)} of {len(NAMES)} layers stay in float32, so")
+    assert result.float32_layers == tuple(f"mlp/{name}" for name in NAMES)
+    assert result.policies == {"float32": len(NAMES)}
     assert not (place / "out.h5").exists()
 
 
@@ -345,19 +347,19 @@ def test_promise_is_the_answer_of_check_for_the_other_rows(place: Path) -> None:
     result = tuned(worker, inputs=inputs)
     assert result.answer is Answer.SAFE
     assert headline(result) == (
-        "2 of 5 layers stay in float32; on 1,000 other rows at most 0.299% of predictions change "
+        "3 of 6 layers stay in float32; on 1,000 other rows at most 0.299% of predictions change "
         "class (95%)"
     )
     result = tuned(StandIn(WEAK), inputs=inputs)
     assert (result.passed, result.answer) == (True, Answer.UNDECIDED)
     assert headline(result) == (
         "Undecided: on 100 rows at most 2.95% of predictions change class (95%); use 603 "
-        "rows or more; 2 of 5 layers stay in float32"
+        "rows or more; 3 of 6 layers stay in float32"
     )
     result = tuned(StandIn(WEAK))
     assert (result.passed, result.answer) == (True, Answer.UNDECIDED)
     assert headline(result).startswith(
-        "Undecided: not tested on your data; 2 of 5 layers stay in float32: largest error"
+        "Undecided: not tested on your data; 3 of 6 layers stay in float32: largest error"
     )
 
 

@@ -98,6 +98,21 @@ def test_reductions_equal_those_of_numpy(reduced: Mapping[str, Sequence[Any]], h
     ]
 
 
+def test_only_values_too_small_for_the_dtype_underflow(
+    reduced: Mapping[str, Sequence[Any]],
+) -> None:
+    """Values of a usual size that are zero in the candidate do not underflow; tiny ones do."""
+    counts = {
+        (item["kind"], *item["of"][:2]): item["found"]["flushed"]
+        for item in reduced["full"]
+        if item["kind"] in {"sparse", "to zeros", "tiny"}
+    }
+    underflowing = {key for key, count in counts.items() if count}
+    expected = {key for key in counts if key[0] == "tiny" and key[2] == "float16" != key[1]}
+    assert expected
+    assert underflowing == expected
+
+
 def test_equal_tensors_have_no_error(reduced: Mapping[str, Sequence[Any]]) -> None:
     """The squared error is exactly 0."""
     same = [

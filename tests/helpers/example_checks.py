@@ -287,6 +287,7 @@ SIDES: Final = {
         path="models/mlp.h5",
         policy="mixed_float16",
         policies={"mixed_float16": 18, "float32": 3},
+        float32_layers=("net/probabilities", "net/unit", "net/unit_1"),
         kept={
             "net/probabilities": "it computes the output of the model, which is kept in float32",
             "net/unit": "its squares leave float16's range",

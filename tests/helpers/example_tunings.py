@@ -14,7 +14,7 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
-from policytool.migration.planning.options import Assignment, Options
+from policytool.migration.planning.options import QUANTIZATIONS, Assignment, Options
 from policytool.numerics.check_results.checks import (
     CheckInput,
     CheckInputs,
@@ -189,7 +189,24 @@ def tuning(**changes: Any) -> Tuning:
         "seconds": 41.26,
         "seed": 1,
     }
-    return Tuning(**{**values, **changes})
+    values |= changes
+    return Tuning(**_counts(**values), **values)
+
+
+def _counts(**values: Any) -> dict[str, Any]:
+    """Return the layers in float32, with output layers, and the number of layers by policy."""
+    found = values["best"] or values["closest"]
+    if found is None or values["policy"] in QUANTIZATIONS:
+        return {}
+    float32_layers = (*found.kept, *values["fixed"])
+    counts = {
+        values["policy"]: len(values["layers"]) - len(found.kept),
+        "float32": len(float32_layers),
+    }
+    return {
+        "policies": {name: count for name, count in counts.items() if count},
+        "float32_layers": float32_layers,
+    }
 
 
 def options(layers: tuple[TunedLayer, ...]) -> Options:

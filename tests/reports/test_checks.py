@@ -91,6 +91,13 @@ def _unfit(layers: int, policy: str | None) -> Checks:
     )
 
 
+def _in_float32(*paths: str) -> Checks:
+    """Return a check of a candidate with these layers in float32."""
+    return check(
+        run(call("net/hidden", 1e-4)), candidate=replace(SIDES["candidate"], float32_layers=paths)
+    )
+
+
 def _trained(**changes: Any) -> Checks:
     """Return a check with other gradients."""
     assert TRAINING.gradients is not None
@@ -173,7 +180,9 @@ def _probed(probe: OverflowProbe) -> Checks:
     return check(run(call("net/wide", 1e-4), outputs=CLOSE, overflow_probe=probe))
 
 
-def _metric(candidate: float, *, higher: bool = True) -> Checks:
+def _metric(
+    candidate: float, *, higher: bool = True, nonfinite: dict[str, Any] | None = None
+) -> Checks:
     """Return a check with the metric of both models, and of all blocks of rows but one."""
     one = {
         "output": "probabilities",
@@ -184,7 +193,7 @@ def _metric(candidate: float, *, higher: bool = True) -> Checks:
     }
     values = {"name": "accuracy", "higher_is_better": higher, "outputs": [one]}
     metric = metric_from_json(values, None)
-    outputs = (output("probabilities", 1e-3),)
+    outputs = (output("probabilities", 1e-3, **(nonfinite or {})),)
     result = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
     answers = answer_outputs(
         outputs, SafetyRule(kinds={"probabilities": OutputKind.BINARY}), metric
@@ -199,7 +208,7 @@ _CONSTANT: Final = output("scores", 0.0, changed=changes(range=None, varies=Fals
 def _recorded(result: CheckRun, **changes: Any) -> Checks:
     """Return a check of two models with the same policies, one of which was recorded."""
     sides = {
-        name: replace(side, policies={"float32": 3}, policy=None, kept={})
+        name: replace(side, policies={"float32": 3}, policy=None, kept={}, float32_layers=())
         for name, side in SIDES.items()
     }
     checks = check(result, notes=(), everything=False, **sides)
@@ -226,6 +235,9 @@ VARIATIONS: Final = {
     "equal policies": _same_model(
         check(run(call("net/dense", 0.0), outputs=(output("scores", 0.0),)))
     ),
+    "many layers in float32": _in_float32(*(f"net/dense_{number}" for number in range(12))),
+    "layers of one name in float32": _in_float32("net/a/dense", "net/b/dense"),
+    "a layer in float32": _in_float32("net/dense"),
     "int8 layers": _quantized("int8"),
     "float8 layers": _quantized("float8"),
     "int8 and float8 layers": _quantized("int8", "float8"),
@@ -248,6 +260,26 @@ VARIATIONS: Final = {
             assignments=(Assignment(pattern=r"net/blk_\d+", policy="float32"),),
         ),
         Advice(layers=("net/blk_1", "net/blk_2"), trials=3, choices=9),
+    ),
+    "a --set to remove": _advised(
+        Options(to="mixed_float16"),
+        Advice(
+            layers=("net/norm",),
+            trials=3,
+            choices=9,
+            replaced=(Assignment(pattern="net/norm", policy="mixed_float16"),),
+        ),
+    ),
+    "four --set to remove": _advised(
+        None,
+        Advice(
+            layers=tuple(f"net/l{number}" for number in range(5)),
+            trials=3,
+            choices=9,
+            replaced=tuple(
+                Assignment(pattern=f"net/l{number}", policy="float16") for number in range(4)
+            ),
+        ),
     ),
     "nothing to write": _advised(None),
     "5 of 8 layers to keep": _unfit(5, None),
@@ -297,6 +329,12 @@ VARIATIONS: Final = {
     "worse metric": _metric(0.7),
     "worse metric, lower is better": _metric(0.95, higher=False),
     "metric is NaN": _metric(math.nan),
+    "metric of values that are not finite": _metric(
+        0.3, nonfinite={"overflowed": 1000, "nan_candidate": 900, "infinite_candidate": 100}
+    ),
+    "metric of a reference that is not finite": _metric(
+        0.3, nonfinite={"nan_reference": 1000, "nan_candidate": 1000}
+    ),
     "recorded": _recorded(run(), recording=RECORDED),
     "equal to a recorded run": _recorded(run(outputs=(output("o", 0),)), against="run.h5"),
     "different from a recorded run": _recorded(

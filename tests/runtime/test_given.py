@@ -228,8 +228,11 @@ def test_names_that_are_not_inputs_are_rejected(tmp_path: Path, arrays: dict[str
     """Missing and unknown arrays are an error with the names of the model's inputs."""
     np.savez(tmp_path / "x.npz", **arrays)
     result = ", ".join(sorted(arrays)) or "no array"
-    extra = "values" in arrays
-    hint = "leave out the others, such as labels" if extra else "save arrays with only these names"
+    hint = "save arrays with only these names"
+    if "values" in arrays:
+        hint = "leave out the others, such as labels"
+    elif arrays:
+        hint = f"select one with x.npz:KEY, such as x.npz:{min(arrays)}"
     message = refusal(tmp_path / "x.npz", VALUES)
     assert (
         message == f"{tmp_path / 'x.npz'} contains {result}, but the model expects values; {hint}"

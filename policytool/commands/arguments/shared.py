@@ -54,8 +54,9 @@ class RunArguments(Arguments):
     inputs: Annotated[
         StrPath | ArrayValues | None,
         Option(
-            "A .npz file with one array for each input, a .npy file for a model with one input, or "
-            "a function that returns or yields batches, such as my_data:batches.",
+            "A .npz file with one array for each input, a .npy file or FILE.npz:KEY for a model "
+            "with one input, or a function that returns or yields batches, such as "
+            "my_data:batches.",
             Group.INPUT,
             essential=True,
             kind=Kind.INPUTS,
@@ -77,8 +78,8 @@ class RunArguments(Arguments):
     labels: Annotated[
         StrPath | ArrayValues | None,
         Option(
-            "Labels for --metric: a .npz file with one array for each output, or a .npy file for "
-            "one output. Optional in tune for your own function.",
+            "Labels for --metric: a .npz file with one array for each output, or a .npy file or "
+            "FILE.npz:KEY for one output. Optional in tune for your own function.",
             Group.INPUT,
             essential=True,
             kind=Kind.FILE,

@@ -29,6 +29,7 @@ from policytool.releases import dtypes, policy
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import PolicyNameError, UsageError
 from policytool.support.patterns.matching import check_pattern, matching_in
+from policytool.support.text.phrases import did_you_mean, most_similar
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.support.patterns.matching import Matcher
 
+
+_SUGGESTED: Final = 3
+"""The most layers that an error suggests."""
 
 _SIXTEEN_BITS: Final = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 
@@ -109,7 +113,7 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
                 if not matching_layers:
                     raise UsageError(
                         f"--set {assignment.pattern}={assignment.policy} matches no layer of "
-                        f"{loaded.document.path}"
+                        f"{loaded.document.path}{_similar_path(loaded, assignment.pattern)}"
                     )
                 for index in matching_layers:
                     matched.setdefault(index, []).append(assignment)
@@ -123,6 +127,23 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
                 )
             exact[index] = matched_patterns[0]
     return dict(sorted(exact.items()))
+
+
+def _similar_path(loaded: LoadedModel, pattern: str) -> str:
+    """
+    Return the end of a sentence about a pattern that matches nothing, with a question if it is the
+    end of the paths of a few layers, or similar to a path or to its last part.
+    """
+    paths = [layer.path for layer in loaded.layers]
+    endings = [path for path in paths if path.endswith(f"/{pattern}")]
+    if endings:
+        names = " or ".join(map(repr, endings[:_SUGGESTED]))
+        return f". Did you mean {names}?"
+    path_by_name = {path.rpartition("/")[2]: path for path in reversed(paths)}
+    if name := most_similar(pattern, path_by_name):
+        return f". Did you mean {path_by_name[name]!r}?"
+    suggestion = did_you_mean(pattern, paths)
+    return suggestion if suggestion != "." else ""
 
 
 def _fully_matching(loaded: LoadedModel, pattern: str, matcher: Matcher) -> list[int]:

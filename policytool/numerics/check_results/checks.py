@@ -123,7 +123,10 @@ class CheckSide(Struct, frozen=True, kw_only=True):
     """
 
     policies: Mapping[str, int]
-    """The number of layers with each policy."""
+    """The number of layers that compute, without input layers and models, with each policy."""
+
+    float32_layers: tuple[str, ...] = ()
+    """Of these, the layers that compute in float32 although ``policy`` computes in 16 bits."""
 
     kept: Mapping[str, str] = field(default_factory=dict)
     """Layers that do not follow ``policy``, with the reason."""

@@ -69,8 +69,10 @@ class TensorReductions(Struct, frozen=True, kw_only=True):
 
     flushed: int | None
     """
-    The number of values that are 0 in the candidate, but finite and not 0 in the reference. A
-    reference that is subnormal in float32 counts as 0, as in TensorFlow's CPU kernels.
+    The number of values that underflow: they are 0 in the candidate, and in the reference not 0 but
+    smaller than the smallest number of the candidate's dtype. Values that are 0 for another reason,
+    such as a sum that changes its sign before a ReLU, do not count. Numbers that are subnormal in
+    float32 count as 0, as in TensorFlow's CPU kernels.
     """
 
     largest_reference: float | None
@@ -142,7 +144,10 @@ class Metrics(Struct, frozen=True, kw_only=True):
     """
 
     flushed: float | None
-    """The share of elements that are 0 in the candidate, but not in the reference."""
+    """
+    The share of elements that underflow: they are 0 in the candidate, whose dtype cannot represent
+    the value of the reference.
+    """
 
     largest_reference: float | None
     """The largest finite magnitude in the reference."""

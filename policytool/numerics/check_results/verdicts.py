@@ -13,6 +13,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from policytool.migration.planning.options import Assignment
     from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
 
 
@@ -122,9 +123,12 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     exhausted: bool = False
     """
-    Whether the limit of runs was reached before a set was found. If not, and ``layers`` is empty,
-    no such set exists.
+    Whether no set was found, although the check did not run with all layers in float32: the limit
+    of runs was reached, or this run failed. If not, and ``layers`` is empty, no such set exists.
     """
+
+    replaced: tuple[Assignment, ...] = ()
+    """The ``--set`` options for some of these layers, which must be removed."""
 
     choices: int = 0
     """The number of layers in the file that follow the policy and could stay in float32."""

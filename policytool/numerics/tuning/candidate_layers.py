@@ -136,7 +136,7 @@ def candidates(loaded: LoadedModel, options: Options) -> Candidates:
     draft_candidates = Candidates(
         options=options, paths=tuple(rules), classes={}, rules=rules, fixed=fixed
     )
-    converted = _convert(loaded, draft_candidates.keeping(frozenset()))
+    converted = converted_model(loaded, draft_candidates.keeping(frozenset()))
     paths = {
         layer.path: layer.class_name or ""
         for index, layer in _layers_with_policy(loaded)
@@ -172,7 +172,12 @@ def _layers_with_policy(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
             yield index, layer
 
 
-def _convert(loaded: LoadedModel, options: Options) -> LoadedModel:
+def converted_model(loaded: LoadedModel, options: Options) -> LoadedModel:
+    """
+    Return the model as ``migrate`` converts it.
+
+    :raises ModelFileError: if its policies cannot be changed in this way.
+    """
     plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(loaded.document.path, plan.refusals[0].code, plan.refusals[0].message)

@@ -398,7 +398,7 @@ class LayerEvidence(Struct, frozen=True, kw_only=True):
     """The factor by which the values could grow before they overflow the 16-bit dtype."""
 
     flushed: float | None
-    """The share of values that become zero, but are not zero in the reference."""
+    """The share of values that underflow: they are too small for the dtype, and become zero."""
 
 
 NO_EVIDENCE: Final = LayerEvidence(
@@ -519,6 +519,27 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     saved_bytes: Mapping[str, int] = field(default_factory=dict)
     """The bytes that the quantization of each candidate saves; empty for policies."""
+
+    policies: Mapping[str, int] = field(default_factory=dict)
+    """
+    The number of layers that compute with each policy in the model with ``best``, or with
+    ``closest`` if no set was found; empty for a quantization.
+    """
+
+    float32_layers: tuple[str, ...] = ()
+    """Of these, the layers in float32: those of the set, and those that are not candidates."""
+
+    @property
+    def layer_count(self) -> int:
+        """The number of layers that compute; of candidates if only they are known."""
+        return sum(self.policies.values()) or len(self.layers)
+
+    @property
+    def float32_count(self) -> int:
+        """The number of layers that stay in float32, with those that are not candidates."""
+        trial = self.best or self.closest
+        kept_count = len(trial.kept) if trial is not None else 0
+        return len(self.float32_layers) if self.policies else kept_count
 
     @property
     def is_quantization(self) -> bool:

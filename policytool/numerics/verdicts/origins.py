@@ -326,7 +326,7 @@ def _owner(calls: Sequence[LayerCall], place: int) -> LayerCall:
 
 
 def call_loss(call: LayerCall) -> float:
-    """Return the own error of a call, or the share of its values that become zero."""
+    """Return the own error of a call, or the share of its values that underflow."""
     return max(
         own_error(call),
         *(output.accumulated.flushed or 0.0 for output in call.outputs if output.accumulated),

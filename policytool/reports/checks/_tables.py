@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.numerics.check_results.checks import CheckRun, MissingKernel, Timing
     from policytool.numerics.check_results.gradients import Gradients, Trial
-    from policytool.numerics.check_results.metrics import OutputMetric, TaskMetric
+    from policytool.numerics.check_results.metrics import Metrics, OutputMetric, TaskMetric
     from policytool.reports.page import Section
 
 
@@ -301,6 +301,13 @@ def metric_section(run: CheckRun) -> Iterator[Section]:
     if task_metric is None:
         return
     better_direction = "higher" if task_metric.higher_is_better else "lower"
+    empty = {
+        (output.name, side)
+        for output in run.outputs
+        if output.accumulated is not None
+        for side in range(2)
+        if _is_nowhere_finite(output.accumulated, side)
+    }
     yield table_section(
         f"metric {task_metric.name}",
         (
@@ -310,19 +317,42 @@ def metric_section(run: CheckRun) -> Iterator[Section]:
                 for title in ("reference", "candidate", "drop", "allowed")
             ),
         ),
-        [_metric_row(output_metric) for output_metric in task_metric.outputs],
-        [f"{better_direction} values are better"],
+        [
+            _metric_row(output_metric, [(output_metric.output, side) in empty for side in range(2)])
+            for output_metric in task_metric.outputs
+        ],
+        [
+            f"{better_direction} values are better",
+            *(["n/a: all values of the output are NaN or infinite"] if empty else []),
+        ],
     )
 
 
-def _metric_row(output_metric: OutputMetric) -> Row:
+def _is_nowhere_finite(metrics: Metrics, side: int) -> bool:
+    """Return whether no value is finite in the reference (0) or in the candidate (1)."""
+    counts = [pair[side] for pair in (metrics.nan, metrics.infinite) if pair is not None]
+    return 0 < metrics.elements <= sum(counts)
+
+
+def _metric_row(output_metric: OutputMetric, is_empty: Sequence[bool]) -> Row:
+    """
+    Return the metric of an output.
+
+    :param is_empty: whether the output has no finite value in the reference and in the candidate
+    """
     tone = Tone.PLAIN if output_metric.passed else Tone.BAD
+    reference, candidate = (
+        "n/a" if nowhere_finite else metric_value(value)
+        for value, nowhere_finite in zip(
+            (output_metric.reference, output_metric.candidate), is_empty, strict=True
+        )
+    )
     return Row(
         cells=(
             Cell(text=output_metric.output or "all", tone=tone),
-            Cell(text=metric_value(output_metric.reference)),
-            Cell(text=metric_value(output_metric.candidate), tone=tone),
-            Cell(text=figure(output_metric.drop), tone=tone),
+            Cell(text=reference),
+            Cell(text=candidate, tone=tone),
+            Cell(text="n/a" if any(is_empty) else figure(output_metric.drop), tone=tone),
             Cell(
                 text=figure(output_metric.max_drop),
                 tone=Tone.DIM if output_metric.passed else Tone.PLAIN,

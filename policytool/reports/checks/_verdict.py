@@ -26,7 +26,7 @@ from policytool.reports import layout
 from policytool.reports.checks._layers import measurements, overflow_reasons
 from policytool.reports.checks._tables import change_words
 from policytool.reports.words import HEADROOM, bytes_words, figure, many, share
-from policytool.support.text.phrases import join_first
+from policytool.support.text.phrases import join_and_count, join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,6 +89,9 @@ _STEPS: Final[Mapping[Open | None, str]] = {
 }
 """What decides, by the reason; the sentences about other reasons name it."""
 
+_NAMED_LAYERS: Final = 3
+"""The most layers that a sentence names."""
+
 _NAMED: Final = 4
 """The most inputs that the code to write them names."""
 
@@ -110,6 +113,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     policy_words = f" in {check.candidate.policy}" if check.candidate.policy else ""
     if check.candidate.backend != "tensorflow":
         policy_words += f" with {BACKENDS.get(check.candidate.backend, check.candidate.backend)}"
+    if answer is Answer.SAFE:
+        policy_words += float32_words(check.candidate.float32_layers)
     count = max((output_answer.samples for output_answer in run.answers), default=0)
     input_words = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
     if check.is_equal:
@@ -137,6 +142,17 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     if answer is Answer.UNDECIDED and deciding_step is not None:
         reasons.append(_TO_DECIDE.format(deciding_step))
     return f"{WORDS[answer]}{policy_words}{rows}: {'; '.join(reasons)}"
+
+
+def float32_words(paths: Sequence[str]) -> str:
+    """Return which layers stay in float32, as part of a sentence; empty if there are none."""
+    if not paths:
+        return ""
+    names = [path.rpartition("/")[2] for path in paths]
+    if len(set(names)) < len(names):
+        names = list(paths)
+    words = f"{many(len(paths), 'layer')} in float32 ({join_and_count(names, _NAMED_LAYERS)})"
+    return f" with {words}"
 
 
 def _add_inputs(run: CheckRun) -> str:
@@ -298,6 +314,23 @@ def unfit_sentence(check: Check) -> str:
     return f"{policy} does not suit this model ({conclusion}){suggestion}"
 
 
+def replaced_sentence(check: Check) -> str:
+    """
+    Return a sentence on the ``--set`` options without which the check does not fail; empty if none
+    is known.
+    """
+    search = check.advice
+    if search is None or not search.replaced:
+        return ""
+    kept = join_and_count(search.layers, _NAMED_LAYERS)
+    removed = [f"{item.pattern}={item.policy}" for item in search.replaced]
+    return (
+        f"the check does not fail with {kept} in float32, without "
+        f"--set {' --set '.join(removed[:_NAMED_LAYERS])}"
+        f"{', ...' if len(removed) > _NAMED_LAYERS else ''}"
+    )
+
+
 def advice(check: Check) -> Iterator[str]:
     """Yield the results of the trials that followed a failed check."""
     search = check.advice
@@ -319,7 +352,7 @@ def advice(check: Check) -> Iterator[str]:
 
 _OWN: Final = "its own policies"
 _MANY_FLUSHED: Final = 0.1
-"""The minimum share of values that become zero which the verdict reports."""
+"""The minimum share of values that underflow which the verdict reports."""
 
 
 def verdict(check: Check, run: CheckRun) -> str:
@@ -353,8 +386,7 @@ def headline(check: Check) -> str:
     if check.recording is not None and check.is_recording:
         return recording_sentence(check.recording)
     sentences = [verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)]
-    if unfit := unfit_sentence(check):
-        sentences.append(unfit)
+    sentences += filter(None, (replaced_sentence(check), unfit_sentence(check)))
     return "; ".join(sentences)
 
 
@@ -457,7 +489,7 @@ def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
 
 
 def _margins(run: CheckRun) -> Iterator[str]:
-    """Yield the layer with the least headroom, and the layer in which most values become zero."""
+    """Yield the layer with the least headroom, and the layer in which most values underflow."""
     measured = [
         (metrics, output.dtype_candidate, call.place)
         for call in run.calls
@@ -482,7 +514,7 @@ def _margins(run: CheckRun) -> Iterator[str]:
         yield f"largest value {used} {dtype}'s limit, in {place_words}"
     if losses:
         flushed, path = max(losses)
-        yield f"{share(flushed)} of the values of layer {path} become zero"
+        yield f"{share(flushed)} of the values of layer {path} underflow to zero"
 
 
 def _probe(run: CheckRun) -> Iterator[str]:

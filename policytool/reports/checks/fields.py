@@ -201,7 +201,16 @@ SIDE: Final[Record[CheckSide]] = Record(
             OPTIONAL_TEXT,
             "The policy set for its layers; null for the policies in the file.",
         ),
-        Field("policies", mapping(COUNT), "Number of layers with each policy."),
+        Field(
+            "policies",
+            mapping(COUNT),
+            "Number of layers that compute, without input layers and models, with each policy.",
+        ),
+        Field(
+            "float32_layers",
+            TEXTS,
+            "Of these, the layers in float32 if the policy set for the model computes in 16 bits.",
+        ),
         Field(
             "kept",
             items(LAYER_REASON),
@@ -382,7 +391,8 @@ _METRICS: Final[Record[Metrics]] = Record(
         Field(
             "flushed",
             OPTIONAL_SHARE,
-            "The share of values that are zero in the candidate but not in the reference.",
+            "The share of values that underflow: they are zero in the candidate, because its dtype "
+            "cannot represent numbers as small as those of the reference.",
         ),
         Field(
             "largest_reference", OPTIONAL_NUMBER, "The largest finite magnitude in the reference."
@@ -1009,6 +1019,13 @@ _ADVICE: Final[Record[Advice]] = Record(
             OPTIONAL_TEXT,
             "The other mixed policy if the check does not fail with it; null if it was not tried "
             "or fails as well.",
+        ),
+        Field(
+            "replaced",
+            TEXTS,
+            "The --set options, as PATTERN=POLICY, that have to be removed because they set one of "
+            "these layers.",
+            value=lambda advice: [f"{item.pattern}={item.policy}" for item in advice.replaced],
         ),
     ),
 )

@@ -296,9 +296,13 @@ def page(migrations: Migrations, view: View) -> Page:
     )
 
 
-def headline(migration: Migration) -> str:
-    """Return the outcome for a file in one line, without its path."""
-    return _verdict(migration).text
+def headline(migration: Migration, *, names_changes: bool = True) -> str:
+    """
+    Return the outcome for a file in one line, without its path.
+
+    :param names_changes: whether to include the numbers of changed policies
+    """
+    return _verdict(migration, names_changes=names_changes).text
 
 
 def _blocks(migration: Migration, view: View) -> Iterator[Block]:
@@ -402,7 +406,7 @@ def _newest_failure(migration: Migration) -> str:
     return f"; it fails in {release_name(newest.loader)}: `{command}` names the fix"
 
 
-def _verdict(migration: Migration) -> Verdict:
+def _verdict(migration: Migration, *, names_changes: bool = True) -> Verdict:
     """Return the outcome for a file."""
     plan, status = migration.plan, migration.status
     target = display_path(migration.target or migration.source)
@@ -437,7 +441,8 @@ def _verdict(migration: Migration) -> Verdict:
                 ),
                 tone=Tone.BAD,
             )
-    parts = [_purpose(migration), loads_in(migration), *verification_words(migration)]
+    purpose = _purpose(migration, names_changes=names_changes)
+    parts = [purpose, loads_in(migration), *verification_words(migration)]
     return Verdict.whole(
         subject=target,
         text="; ".join(part for part in parts if part),
@@ -449,7 +454,7 @@ def _verdict(migration: Migration) -> Verdict:
     )
 
 
-def _purpose(migration: Migration) -> str:
+def _purpose(migration: Migration, *, names_changes: bool) -> str:
     """Return the purpose of the new file."""
     plan = migration.plan
     written = "written" if migration.status is Status.WRITTEN else "would be written"
@@ -462,7 +467,8 @@ def _purpose(migration: Migration) -> str:
         if migration.written is not None and migration.written.backup is not None
         else ""
     )
-    return f"{written}; {_changes_words(migration)}{backup}"
+    changes = f"; {_changes_words(migration)}" if names_changes else ""
+    return f"{written}{changes}{backup}"
 
 
 def _changes_words(migration: Migration) -> str:

@@ -230,7 +230,7 @@ def _compute_dtype(tuning: Tuning) -> str:
 
 def _flushed(layer: TunedLayer) -> Iterator[str]:
     if layer.flushed is not None and layer.flushed >= _LEAST_FLUSHED:
-        yield f"{share(layer.flushed)} of its values become zero"
+        yield f"{share(layer.flushed)} of its values underflow to zero"
 
 
 def _share_of_margin(tuning: Tuning, layer: TunedLayer) -> float:

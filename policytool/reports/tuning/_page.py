@@ -78,7 +78,7 @@ def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section
     yield table_section(
         _TITLE,
         (
-            Column(title="layers", minimum=10),
+            Column(title="tried layers", minimum=12),
             Column(title="share", minimum=7),
             Column(title="largest error", minimum=13),
             Column(title="% of the limit", minimum=14),
@@ -102,7 +102,7 @@ def best_trials_section(tuning: Tuning, *, everything: bool) -> Iterator[Section
         ],
     )
     commands = tuple(
-        Command(label=f"to convert {_count(tuning, point)} layers", words=words)
+        Command(label=f"to convert {_count(tuning, point)} tried layers", words=words)
         for point in _chosen_rows(tuning, points)
         if point.converted and not is_chosen(tuning, point)
         for words in [point_command(tuning, point)]
@@ -178,7 +178,7 @@ def _value(tuning: Tuning, point: CurvePoint, allowed: float | None) -> float:
 
 def _point_text(tuning: Tuning, point: CurvePoint, *, has_sizes: bool) -> str:
     error = NOT_FINITE if point.error is None else figure(point.error)
-    parts = [f"{_count(tuning, point)} layers ({share(point.share)}): largest error {error}"]
+    parts = [f"{_count(tuning, point)} tried layers ({share(point.share)}): largest error {error}"]
     if most := _most(point):
         parts.append(f"largest change on other rows {most}")
     if has_sizes and point.bytes:
@@ -257,10 +257,9 @@ def _chosen_rows(tuning: Tuning, points: Sequence[CurvePoint]) -> list[CurvePoin
 def _figures(tuning: Tuning) -> Figures:
     """Return the size of the set, and how much of the limit it uses."""
     trial = tuning.best or tuning.closest
-    kept = _layers.kept_paths(tuning)
     figures = [
-        ("layers in float32", f"{len(kept):,}"),
-        ("layers converted", f"{len(tuning.layers) - len(kept):,}"),
+        ("layers in float32", f"{tuning.float32_count:,}"),
+        ("layers converted", f"{tuning.layer_count - tuning.float32_count:,}"),
         *([("of the limit", percent(largest_excess(trial)))] if trial is not None else []),
         ("trials", f"{len(tuning.trials):,}"),
     ]
@@ -281,7 +280,7 @@ def output_facts(tuning: Tuning, migration: Migration) -> Iterator[Fact]:
         f"{'written' if status is Status.WRITTEN else 'would be written'}; quantized by "
         f"{tuning.reference.library}; {plans.loads_in(migration)}"
         if tuning.is_quantization
-        else plans.headline(migration)
+        else plans.headline(migration, names_changes=False)
     )
     if status in {Status.WRITTEN, Status.PLANNED} and migration.target is not None:
         words = f"{display_path(migration.target)}, {words}"
@@ -319,8 +318,8 @@ def _policy(tuning: Tuning) -> str:
         f", including {rule_count:,} that migrate keeps in float32 by default" if rule_count else ""
     )
     return (
-        f"{tuning.policy} for {len(tuning.converted):,} of {many(len(tuning.layers), 'layer')}"
-        f"{by_rule}"
+        f"{tuning.policy} for {tuning.layer_count - tuning.float32_count:,} of "
+        f"{many(tuning.layer_count, 'layer')}{by_rule}"
     )
 
 
@@ -365,7 +364,7 @@ def _describe_ending(tuning: Tuning) -> str:
     """Return why the search ended, and the consequence for the set."""
     match tuning.ending:
         case Ending.MINIMAL if not tuning.kept:
-            return "the objective is met with all layers converted"
+            return "the objective is met with all tried layers converted"
         case Ending.MINIMAL:
             return _minimality(tuning)
         case Ending.IMPOSSIBLE:
@@ -382,9 +381,10 @@ def _minimality(tuning: Tuning) -> str:
     if tuning.margin:
         return "the removal of each layer was tried, except of those for the margin"
     trial_words = (
-        "the objective is not met if the layer in float32 is converted"
+        f"the objective is not met if {tuning.kept[0].path} is converted"
         if len(tuning.kept) == 1
-        else "the objective is not met if any one of the float32 layers is converted"
+        else "the objective is not met if any one of the "
+        f"{many(len(tuning.kept), 'tried layer')} in float32 is converted"
     )
     if tuning.is_minimum:
         return (
@@ -436,7 +436,7 @@ def _tolerance_advice(tuning: Tuning, trial: Trial | None) -> Iterator[str]:
         return
     if math.isclose(largest_excess(trial) * allowed, trial.error, rel_tol=_ROUNDING):
         yield (
-            f"the closest set, with {many(len(trial.kept), 'layer')} in float32, would meet "
+            f"the closest set, with {many(tuning.float32_count, 'layer')} in float32, would meet "
             f"--tolerance {upward(trial.error)}"
         )
 

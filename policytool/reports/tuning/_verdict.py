@@ -238,9 +238,9 @@ def _outcome(tuning: Tuning) -> str:
 
 
 def _best_set_words(tuning: Tuning, best: Trial) -> str:
-    count, total = len(best.kept), len(tuning.layers)
+    count, total = tuning.float32_count, tuning.layer_count
     verb = "stays" if count == 1 else "stay"
-    if count == total:
+    if len(best.kept) == len(tuning.layers):
         return (
             f"{count:,} of {many(total, 'layer')} {verb} in float32, so there is nothing to convert"
         )
@@ -260,7 +260,7 @@ def _best_set_words(tuning: Tuning, best: Trial) -> str:
         )
     kept = f"{count:,} of {many(total, 'layer')} {verb} in float32"
     if not count:
-        kept = "no layer has to stay in float32"
+        kept = "no layer stays in float32"
     if promised is not None and tuning.answer is Answer.SAFE:
         return f"{kept}; {_promise_words(tuning, promised)}"
     if promised is not None and tuning.inputs.kind is InputKind.GIVEN:

@@ -84,7 +84,7 @@ _LAYER: Final[Record[TunedLayer]] = Record(
         Field(
             "flushed",
             OPTIONAL_SHARE,
-            "The share of values that become zero and are not zero in the reference.",
+            "The share of values that are too small for the dtype and underflow to zero.",
         ),
         Field(
             "excess_if_converted",
@@ -289,6 +289,19 @@ _TUNING: Final[Record[Tunings]] = Record(
                     "inputs cannot be split.",
                 ),
                 Field("layers", items(_LAYER), "The candidates, in model order."),
+                Field(
+                    "policies",
+                    mapping(COUNT),
+                    "Number of layers that compute, without input layers and models, with each "
+                    "policy in the model with the best set, or with the closest one if no set was "
+                    "found; empty for int8 and int4.",
+                ),
+                Field(
+                    "float32_layers",
+                    TEXTS,
+                    "Of these, the layers in float32: those of the set, and those that are not "
+                    "candidates.",
+                ),
                 Field(
                     "trials",
                     items(_TRIAL),

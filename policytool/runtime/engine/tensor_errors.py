@@ -20,7 +20,7 @@ import numpy as np
 from ..tensors import are_compatible, dtype_name, is_eager, to_array
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable
 
 
 BITS = {
@@ -43,6 +43,9 @@ means are above the second: what could be lost of it is below 1e-9 of them.
 
 NAN = float("nan")
 
+SMALLEST_FLOAT16 = 2.0**-24
+"""The smallest positive number of float16."""
+
 CPU_PART = 2**19
 """How many elements are reduced at a time on a CPU, whose cache holds a few such tensors."""
 
@@ -53,6 +56,24 @@ The same where there is a GPU, which needs much to do at a time; float32 counts 
 
 _LARGEST, _ERROR = 11, 13
 """Where the largest values and the largest error stand in the vector."""
+
+
+def smallest_normal(dtype: str) -> float:
+    """Return the smallest positive number of a dtype that is not subnormal."""
+    return float(2.0 ** (2 - 2 ** (BITS[dtype][2] - 1)))
+
+
+def smallest_value(dtype: str) -> float:
+    """
+    Return the smallest positive number that a dtype represents in kernels: for float16 a subnormal
+    one, and for others a normal one, because CPU kernels treat their subnormal numbers as zero.
+    """
+    return SMALLEST_FLOAT16 if dtype == "float16" else smallest_normal(dtype)
+
+
+def _least_of_reference(dtype: str) -> float:
+    """Return the smallest magnitude in a reference that does not count as zero."""
+    return smallest_normal("float64" if dtype == "float64" else "float32")
 
 
 def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]:
@@ -75,7 +96,7 @@ def quick_reductions(tf: Any, reference: Any, candidate: Any) -> tuple[Any, Any]
             tf.cast(tf.size(reference_part, out_type=tf.int64), tf.float64)[tf.newaxis],
             2 * tf.cast(sums, tf.float64),
             tf.zeros([5], tf.float64),
-            _count_lost_values(tf, candidate_part, first, second),
+            _count_lost_values(tf, reference_part, candidate_part, first, second),
         ]
         distance = tf.abs(error)
         largest = [tf.reduce_max(tf.abs(tensor)) for tensor in (first, second)]
@@ -111,7 +132,7 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
     Return the vector for any values. It is computed in float64 over the pairs in which both values
     are finite; all other values are counted.
     """
-    smallest = 2.0**-1022 if reference.dtype == tf.float64 else 2.0**-126
+    least, limit = _least_of_reference(reference.dtype.name), smallest_value(candidate.dtype.name)
 
     def count(mask: Any) -> Any:
         return tf.reduce_sum(tf.cast(mask, tf.float64))
@@ -125,7 +146,8 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
         finite_first, finite_second = tf.where(both, first, zeros), tf.where(both, second, zeros)
         error = finite_first - finite_second
         zero, is_subnormal = _classes(tf, candidate)
-        normal_values = tf.logical_and(finite[0], tf.abs(first) >= smallest)
+        size = tf.abs(first)
+        too_small = tf.logical_and(size >= least, size < limit)
         counts = [
             tf.cast(tf.size(first, out_type=tf.int64), tf.float64),
             *(tf.reduce_sum(tf.square(tensor)) for tensor in (error, finite_first, finite_second)),
@@ -136,7 +158,7 @@ def exact_reductions(tf: Any, reference: Any, candidate: Any) -> Any:
                 for tensor in (first, second)
             ),
             count(is_subnormal) - count(zero),
-            count(tf.logical_and(zero, normal_values)),
+            count(tf.logical_and(zero, too_small)),
         ]
         largest = [
             tf.reduce_max(tf.abs(tf.where(mask, tensor, zeros)))
@@ -211,24 +233,24 @@ def _add_part(
     )
 
 
-def _count_lost_values(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
+def _count_lost_values(tf: Any, reference: Any, candidate: Any, first: Any, second: Any) -> Any:
     """
-    Return the number of the candidate's subnormal values, and the number of its zeros at nonzero
-    values of the reference.
+    Return the number of the candidate's subnormal values, and the number of its zeros at values of
+    the reference that its dtype cannot represent.
     """
     zero, is_small = _classes(tf, candidate)
     if candidate.dtype == tf.float16:
         zero = tf.equal(
             second, 0
         )  # the same in one pass: float32 holds its subnormal numbers as normal ones
-    masks = (
-        tf.logical_and(is_small, tf.logical_not(zero)),
-        tf.logical_and(zero, tf.not_equal(first, 0)),
-    )
-    counts = tf.stack(
-        [tf.reduce_sum(tf.cast(mask, tf.float32)) for mask in masks]
-    )  # exact up to 2**24 elements
-    return tf.cast(counts, tf.float64)
+    limit = smallest_value(candidate.dtype.name)
+    masks = [tf.logical_and(is_small, tf.logical_not(zero))]
+    if limit > _least_of_reference(reference.dtype.name):
+        too_small = tf.logical_and(tf.not_equal(first, 0), tf.abs(first) < limit)
+        masks.append(tf.logical_and(zero, too_small))
+    counts = [tf.reduce_sum(tf.cast(mask, tf.float32)) for mask in masks]  # exact up to 2**24
+    zeros = [tf.zeros_like(counts[0])] * (2 - len(counts))
+    return tf.cast(tf.stack(counts + zeros), tf.float64)
 
 
 def _classes(tf: Any, tensor: Any) -> tuple[Any, Any]:
@@ -290,7 +312,8 @@ FIELDS = (
     *(
         "subnormal",
         "flushed",
-    ),  # of the candidate: not 0 and below its smallest normal number; 0 where the reference is not
+    ),  # of the candidate: not 0 and below its smallest normal number; 0 where its dtype cannot
+    # represent the reference, because it is too small
     *("largest_reference", "largest_candidate"),  # absolute, of what is finite
     *(
         "largest_error",
@@ -340,21 +363,23 @@ def _array_errors(reference: Any, candidate: Any, *, is_float: bool) -> Any:
         total[1:] = NAN
         total[[0, -1]] = first.size, np.count_nonzero(first != second.astype(first.dtype))
         return total
-    normal = [
-        2.0 ** (2 - 2 ** (BITS[dtype_name(tensor)][2] - 1)) for tensor in (reference, candidate)
-    ]
-    normal[0] = min(normal[0], 2.0**-126)
+    name = dtype_name(candidate)
+    range_of_lost = _least_of_reference(dtype_name(reference)), smallest_value(name)
     for start in range(0, first.size, CPU_PART):
         stop = start + CPU_PART
         parts = [array[start:stop].astype("float64") for array in (first, second)]
-        total = merge(total, _part_errors(parts[0], parts[1], normal))
+        part_vector = _part_errors(parts[0], parts[1], smallest_normal(name), range_of_lost)
+        total = merge(total, part_vector)
     return total
 
 
-def _part_errors(first: Any, second: Any, normal: Sequence[float]) -> Any:
+def _part_errors(first: Any, second: Any, normal: float, range_of_lost: tuple[float, float]) -> Any:
     """
-    Return the vector of two float64 arrays. ``normal`` are the smallest normal values of their
-    dtypes, at most that of float32 for the first.
+    Return the vector of two float64 arrays.
+
+    :param normal: the smallest normal number of the dtype of the second
+    :param range_of_lost: the magnitudes of the first, without the upper end, that are too small for
+        this dtype
     """
     finite = np.isfinite(first), np.isfinite(second)
     both = finite[0] & finite[1]
@@ -365,6 +390,7 @@ def _part_errors(first: Any, second: Any, normal: Sequence[float]) -> Any:
     place = int(np.argmax(error if both.all() else np.where(both, error, -1.0)))
     size = np.abs(second)
     zero = size == 0
+    first_size, (least, limit) = np.abs(first), range_of_lost
     pair = [array[place] if both[place] else NAN for array in kept]
     return np.array(
         [
@@ -373,8 +399,8 @@ def _part_errors(first: Any, second: Any, normal: Sequence[float]) -> Any:
             np.count_nonzero(finite[0] & ~finite[1]),
             *(np.count_nonzero(np.isnan(array)) for array in (first, second)),
             *(np.count_nonzero(np.isinf(array)) for array in (first, second)),
-            np.count_nonzero(~zero & (size < normal[1])),
-            np.count_nonzero(zero & finite[0] & (np.abs(first) >= normal[0])),
+            np.count_nonzero(~zero & (size < normal)),
+            np.count_nonzero(zero & (first_size >= least) & (first_size < limit)),
             *(
                 float(np.abs(array).max(where=mask, initial=0.0))
                 for array, mask in zip((first, second), finite)

@@ -60,9 +60,7 @@ def fitted_arrays(
             source.name,
             listed(sorted(arrays)),
             listed(names),
-            "; leave out the others, such as labels"
-            if set(names) < set(arrays)
-            else "; save arrays with only these names",
+            _selection_hint(arrays, names, source),
         )
     empty = [name for name in names if not arrays[name].size]
     if empty:
@@ -78,6 +76,16 @@ def fitted_arrays(
         for slot, recipe in zip(slots, recipes)
     ]
     return [array for array, _ in fitted], [fitting for _, fitting in fitted]
+
+
+def _selection_hint(arrays: Mapping[str, Any], names: Sequence[str], source: Source) -> str:
+    """Return how to give the right arrays, as the end of a sentence."""
+    if set(names) < set(arrays):
+        return "; leave out the others, such as labels"
+    if len(names) == 1 and len(arrays) > 1 and source.name.endswith(".npz"):
+        name = os.path.basename(source.name)
+        return "; select one with {}:KEY, such as {}:{}".format(name, name, sorted(arrays)[0])
+    return "; save arrays with only these names"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -304,10 +312,17 @@ def _storable(array: Any) -> Any:
 
 def arrays_of(path: str) -> dict[str, Any]:
     """
-    Return the arrays of a file by name; the only array of an .npy file has an empty name.
+    Return the arrays of a file by name; the only array of an .npy file has an empty name, as has
+    the array that ``FILE.npz:KEY`` selects.
 
-    :raises Refused: if the file cannot be read, or is larger than the memory.
+    :raises Refused: if the file cannot be read, is larger than the memory, or has no such array.
     """
+    file, _, key = path.rpartition(":")
+    if key and file.endswith(".npz") and not os.path.exists(path):
+        arrays = arrays_of(file)
+        if key not in arrays:
+            raise _refused("{} has no array {}; it contains {}", file, key, listed(sorted(arrays)))
+        return {"": arrays[key]}
     try:
         with open(path, "rb") as stream:
             if stream.read(len(_ZIP)) != _ZIP:

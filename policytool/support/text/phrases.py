@@ -35,7 +35,15 @@ _MIN_SIMILARITY: Final = 0.6
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     Return the end of a sentence about an unknown word, with a question if a known word is similar.
-    If several are equally similar, the one with the longest common beginning is suggested.
+    """
+    closest = most_similar(word, known)
+    return f". Did you mean {closest!r}?" if closest else "."
+
+
+def most_similar(word: str, known: Iterable[str]) -> str:
+    """
+    Return the known word that is most similar to an unknown one; empty if none is similar. If
+    several are equally similar, it is the one with the longest common beginning.
     """
     from difflib import SequenceMatcher  # only after a mistake
 
@@ -48,8 +56,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         and (ratio := SequenceMatcher(a=typed, b=known_word.casefold(), autojunk=False).ratio())
         >= _MIN_SIMILARITY
     ]
-    _, _, closest = max(ranked, default=(0.0, 0, ""))
-    return f". Did you mean {closest!r}?" if closest else "."
+    return max(ranked, default=(0.0, 0, ""))[2]
 
 
 _LEADS_OUT: Final = re.compile(

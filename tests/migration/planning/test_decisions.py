@@ -27,7 +27,8 @@ from tests.helpers.planned_models import (
     policies,
     source,
 )
-from tests.helpers.small_models import instance
+from tests.helpers.small_models import dense as model_dense
+from tests.helpers.small_models import instance, sequential
 
 
 def test_layers_that_follow_the_base_change_and_exceptions_stay() -> None:
@@ -374,6 +375,31 @@ def test_ambiguous_unmatched_and_invalid_patterns_are_usage_errors(
     """The policy of a layer would be undecided."""
     with pytest.raises(UsageError, match=says):
         plan(chain(dense("a"), dense("b")), None, *sets)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "suggestion"),
+    [
+        ("stem", ". Did you mean 'net/block/stem'?"),
+        ("block/dense", ". Did you mean 'net/block/dense'?"),
+        ("dense", ". Did you mean 'net/block/dense' or 'net/other/dense'?"),
+        ("stm", ". Did you mean 'net/block/stem'?"),
+        ("model/block/stem", ". Did you mean 'net/block/stem'?"),
+        ("classifier", ""),
+    ],
+)
+def test_pattern_that_matches_nothing_has_a_similar_path(pattern: str, suggestion: str) -> None:
+    """The paths that end with the pattern are suggested, or else a similar one."""
+    block, other = (
+        sequential(
+            model_dense("stem" if name == "block" else "head"), model_dense("dense"), name=name
+        )
+        for name in ("block", "other")
+    )
+    with pytest.raises(UsageError) as raised:
+        plan(sequential(block, other, name="net"), None, f"{pattern}=float16")
+    _, _, after_path = str(raised.value).partition("matches no layer of ")
+    assert after_path.endswith(f".h5{suggestion}")
 
 
 @pytest.mark.parametrize(
