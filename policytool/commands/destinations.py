@@ -106,8 +106,7 @@ def target_of(
 
     :param several: whether the run has several inputs
     :param container: the file format of a converted model; None for an edited model
-    :raises UsageError: if the output is a file, but the run has several inputs, or if Keras does
-        not load an archive of this name.
+    :raises UsageError: if the output is a file, but the run has several inputs.
     """
     if destination.in_place:
         return source
@@ -125,12 +124,6 @@ def target_of(
         raise UsageError(
             f"-o {display_path(output)} is a file, but there are several inputs; specify an "
             "existing directory"
-        )
-    if container == "keras" and output.suffix not in _SUFFIXES[container]:
-        name = display_path(output)
-        raise UsageError(
-            f"-o {name}: Keras loads .keras archives only with this suffix; use {name}.keras, or "
-            f"{name}/ for a directory"
         )
     return output
 

@@ -20,6 +20,7 @@ from policytool.commands.destinations import (
     target_of,
 )
 from policytool.formats import CONVERTED, REWRITTEN, SUFFIXES, TITLES, format_detection
+from policytool.formats.discovery import display_path
 from policytool.formats.document import UNKNOWN_DTYPES, ValuesError
 from policytool.migration import planning
 from policytool.migration.plan import Refusal, apply_edits
@@ -186,10 +187,22 @@ def preview(
         check_separate_target(target, weights.path)
     if destination.skip_existing and _exists(target):
         return Preview(plan=plan, target=target, is_skipped=True)
+    if container == "keras" and target.suffix not in SUFFIXES[container]:
+        return Preview(plan=replace(plan, refusals=(_suffix_refusal(target),)), target=target)
     counts = _count_losses(plan, source, loaded)
     if sum(count.overflow for count in counts.values()) and not destination.allow_overflow:
         plan = replace(plan, refusals=(_overflow_refusal(plan, counts),))
     return Preview(plan=plan, target=target, counts=counts)
+
+
+def _suffix_refusal(target: AnyPath) -> Refusal:
+    """Return why an archive is not written: Keras selects the reader of a file by its suffix."""
+    name = display_path(target)
+    return Refusal(
+        code="target-suffix",
+        message=f"Keras loads .keras archives only with this suffix, which {name} does not have; "
+        f"use -o {name}.keras, or -o {name}/ for a directory",
+    )
 
 
 def _exists(target: AnyPath) -> bool:
