@@ -32,7 +32,7 @@ from policytool.numerics.hand_over import NOT_RUN, HandOver
 from policytool.releases import releases
 from policytool.releases.releases import KERAS2, KERAS3
 from policytool.support import limits, steps
-from policytool.support.errors import MissingPackageError, ModelFileError
+from policytool.support.errors import MissingPackageError, ModelFileError, causes
 from policytool.support.files.remote_path import local
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
         document = format_detection.document(source.path, source.display_path)
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
         copy = _loadable_copy(document, source, weights, keras, hand_over)
-        if copy.functions is not None:
-            custom_objects = {**_functions(copy.functions, copy, keras), **custom_objects}
+        custom_objects = {**_functions(copy, keras), **custom_objects}
         names = _custom_objects(copy.model, custom_objects, keras, trust=trust)
         return _load_copy(copy, names, keras, trust=trust)
 
@@ -194,13 +193,15 @@ def _verdict(loaded: LoadedModel, keras: InstalledKeras) -> Verdict | None:
     return verdict_of(loaded.loaders, keras.loader)
 
 
-def _functions(path: Path, copy: PrivateCopy, keras: InstalledKeras) -> dict[str, Any]:
+def _functions(copy: PrivateCopy, keras: InstalledKeras) -> dict[str, Any]:
     """
-    Return the functions in the module of a conversion, which is code of the file.
+    Return the functions in the module of a conversion, which is code of the file; none without it.
 
     :raises ModelFileError: if this code cannot be run.
     """
-    spec: Any = importlib.util.spec_from_file_location("policytool_functions", path)
+    if copy.functions is None:
+        return {}
+    spec: Any = importlib.util.spec_from_file_location("policytool_functions", copy.functions)
     module = importlib.util.module_from_spec(spec)
     has_tensorflow = importlib.util.find_spec("tensorflow") is not None
     try:
@@ -319,15 +320,9 @@ def _first_line(error: BaseException) -> str:
         return type(error).__name__
     nested = [line.removeprefix(_NESTED) for line in lines if line.startswith(_NESTED)]
     if lines[0].startswith(_CALLED) and lines[1:]:
-        before = error.__cause__ or error.__context__
-        return lines[1] + (f" ({_first_line(_innermost(before))})" if before is not None else "")
+        *_, hidden = causes(error)
+        return lines[1] + (f" ({_first_line(hidden)})" if hidden is not error else "")
     return nested[-1] if nested else lines[0]
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Return the first error of a chain."""
-    before = error.__cause__ or error.__context__
-    return error if before is None else _innermost(before)
 
 
 def _compiles(loaded: LoadedModel, keras: InstalledKeras) -> bool:

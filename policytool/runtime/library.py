@@ -154,10 +154,7 @@ class Refused(Exception):  # noqa: N818  # it names what happened to the job, as
 
 def is_shortage(error: BaseException) -> bool:
     """Return whether memory ran out, according to an error or its causes."""
-    cause = error  # type: BaseException | None
-    for _ in range(_DEEPEST):
-        if cause is None:
-            return False
+    for cause in _causes(error):
         text = str(cause).lower()
         if (
             isinstance(cause, MemoryError)
@@ -166,8 +163,17 @@ def is_shortage(error: BaseException) -> bool:
             or ("memory" in text and "alloc" in text)
         ):
             return True
-        cause = cause.__cause__ or cause.__context__
     return False
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
+    cause = error  # type: BaseException | None
+    for _ in range(_DEEPEST):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 @contextlib.contextmanager
@@ -230,12 +236,8 @@ _NO_SHAPE = "not automatically infer the shape"
 
 def _innermost(error: BaseException) -> BaseException:
     """Return the first error of a chain."""
-    for _ in range(_DEEPEST):
-        before = error.__cause__ or error.__context__
-        if before is None:
-            break
-        error = before
-    return error
+    *_, first = _causes(error)
+    return first
 
 
 def _imported(path: str) -> Any:

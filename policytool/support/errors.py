@@ -22,8 +22,12 @@ can get have public names in ``policytool``.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_CAUSES: Final = 20
 _SHOWN: Final = 120
 """Characters of a name that a sentence shows."""
 
@@ -32,6 +36,15 @@ USAGE: Final = "usage"
 
 INTERNAL: Final = "internal-error"
 """The code of a file's failure that a bug in policytool causes."""
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and its causes."""
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class PolicytoolError(Exception):

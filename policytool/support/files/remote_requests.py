@@ -20,13 +20,13 @@ import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.support import limits
-from policytool.support.errors import ModelFileError
+from policytool.support.errors import ModelFileError, causes
 from policytool.support.files.remote_path import AZURE, GOOGLE, HUB, MODELS, PACKAGES
 from policytool.support.processes import crash_guard
 from policytool.support.processes.collection import without_collection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from policytool.support.files.remote_path import RemotePath
 
@@ -104,7 +104,6 @@ _WRITABLE: Final = "writable"
 """The property that a file lacks after a failed write, in messages."""
 
 _STATUSES: Final = ("status", "status_code", "code")
-_MOST_CAUSES: Final = 20
 
 
 def request(path: RemotePath, act: Callable[[], Answer], *, writes: bool = False) -> Answer:
@@ -259,10 +258,10 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
     """
     Return the error for a backend's exception, with a message; None if the path does not exist.
     """
-    causes = list(_causes(error))
-    names = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
-    numbers = {http_status(cause) for cause in causes}
-    if any(isinstance(cause, ssl.SSLError) for cause in causes) or names & _TLS:
+    chain = list(causes(error))
+    names = {kind.__name__ for cause in chain for kind in type(cause).__mro__}
+    numbers = {http_status(cause) for cause in chain}
+    if any(isinstance(cause, ssl.SSLError) for cause in chain) or names & _TLS:
         return ModelFileError(
             path.shown,
             "remote-tls",
@@ -286,7 +285,7 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
         )
     if (
         numbers & _DENIED
-        or any(isinstance(cause, PermissionError) for cause in causes)
+        or any(isinstance(cause, PermissionError) for cause in chain)
         or (path.protocol in GOOGLE and str(error).startswith(_FORBIDDEN))
     ):
         return ModelFileError(
@@ -296,14 +295,14 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
         )
     if _CHANGED in numbers or "FileExpired" in names:
         return changed(path)
-    if names & _CONNECTION or numbers & _BUSY or any(isinstance(c, _PASSES) for c in causes):
+    if names & _CONNECTION or numbers & _BUSY or any(isinstance(c, _PASSES) for c in chain):
         return ModelFileError(
             path.shown,
             "remote-unavailable",
             f"is not {what}: the connection to the server failed repeatedly; check the address "
             "and the network",
         )
-    if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in causes):
+    if numbers & _MISSING or any(isinstance(cause, FileNotFoundError) for cause in chain):
         return None
     if path.protocol == HUB and isinstance(error, ValueError):
         return ModelFileError(
@@ -322,15 +321,6 @@ def _failure(path: RemotePath, error: Exception, what: str) -> ModelFileError | 
 
 def _storage(path: RemotePath) -> str:
     return "the storage of its files" if path.protocol == MODELS else f"{path.protocol}://"
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes."""
-    for _ in range(_MOST_CAUSES):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def http_status(error: BaseException) -> int | None:
