@@ -363,17 +363,11 @@ class HandOver(ExitStack):
         """
         with steps.budget(display_path):
             document = format_detection.document(copied, display_path)
-            loaded = self.check(document, is_model=is_model, compiles=compiles)
+            loaded = self._check(document, is_model=is_model, compiles=compiles)
         _remove_links(copied)
         return PrivateCopy(path=copied, document=document, loaded=loaded)
 
-    def check(
-        self,
-        document: Document,
-        *,
-        is_model: bool = True,
-        compiles: bool = False,
-    ) -> LoadedModel | None:
+    def _check(self, document: Document, *, is_model: bool, compiles: bool) -> LoadedModel | None:
         """
         Return the model in a document that may run; None for a graph without a config, and for
         weights without a model.

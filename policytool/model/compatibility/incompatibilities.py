@@ -655,9 +655,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "MultiHeadAttention stores kernels in another dtype than float32, in which TF 2.12 and "
         "older build them",
         lambda evidence: (
-            not evidence.attention_dtypes <= {"float32"}
-            and evidence.has_key("MultiHeadAttention", "query_shape")
+            evidence.has_key("MultiHeadAttention", "query_shape")
             and not evidence.has_key("MultiHeadAttention", "softmax_robust_masking")
+            and not evidence.attention_dtypes <= {"float32"}
         ),
     ),
     _row(
@@ -667,8 +667,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "MultiHeadAttention with a pure policy stores kernels in float32, as TF 2.12 and older "
         "build them, and not in the dtype of its policy",
         lambda evidence: (
-            "float32" in evidence.attention_dtypes
-            and evidence.has_key("MultiHeadAttention", "query_shape")
+            evidence.has_key("MultiHeadAttention", "query_shape")
+            and "float32" in evidence.attention_dtypes
             and not evidence.traits.layer_policies.isdisjoint(
                 ("MultiHeadAttention", policy) for policy in ("float16", "bfloat16", "float64")
             )
