@@ -23,8 +23,7 @@ from policytool.formats import CONVERTED, REWRITTEN, SUFFIXES, TITLES, format_de
 from policytool.formats.discovery import display_path
 from policytool.formats.document import UNKNOWN_DTYPES, ValuesError
 from policytool.migration import planning
-from policytool.migration.plan import Refusal, apply_edits
-from policytool.model import reading
+from policytool.migration.plan import Refusal
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import AnyPath, RemotePath
@@ -129,7 +128,7 @@ def planned_model(
         converted = conversion_plan.result(loaded, options, _container(destination))
         if converted is not None:
             return converted
-    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
+    return planning.edited_model(loaded, options)
 
 
 def _check_container(document: Document, container: str | None, output: AnyPath | None) -> None:

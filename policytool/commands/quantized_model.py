@@ -22,9 +22,10 @@ from policytool.formats import writing
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import WriteOptions
 from policytool.migration import planning
+from policytool.migration.plan import planned_model
 from policytool.migration.planning.options import Options
 from policytool.numerics import check_sides
-from policytool.numerics.check_sides import PreparedSide, planned_model
+from policytool.numerics.check_sides import PreparedSide
 from policytool.numerics.tuning.candidate_layers import Candidates, quantizable
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError

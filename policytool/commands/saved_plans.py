@@ -19,7 +19,7 @@ from policytool.commands.destinations import Destination, touched_paths
 from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.commands.remote_migration import with_local_copy
 from policytool.formats import format_detection
-from policytool.migration.plan import Plan, Refusal, apply_edits
+from policytool.migration.plan import Plan, Refusal, planned_model
 from policytool.migration.planning import rebuilt_layers
 from policytool.model import reading
 from policytool.model.model import Source
@@ -87,7 +87,7 @@ def _attempt(saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools
         _check(document, plan)
         loaded = reading.load_model(document)
         changed, unchanged = (
-            reading.load_model(apply_edits(document, plan.edits, plan.casts)).model,
+            planned_model(loaded, plan).model,
             loaded.model,
         )
         _check_policies(unchanged, changed)

@@ -9,24 +9,25 @@ applied.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence  # noqa: TC003  # for the codec
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
 from policytool.formats.edits import Cast, Content, Edit, StateSlot  # noqa: TC001  # for the codec
+from policytool.model import reading
 from policytool.model.model import Verdict, verdict_for
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 from policytool.support.grouping import group_pairs
-from policytool.support.text.jsontext import ABSENT, place
+from policytool.support.text.jsontext import ABSENT, steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from policytool.formats.document import Document
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 
@@ -190,6 +191,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         )
 
 
+def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
+    """Return the model with the edits and casts of a plan."""
+    if not (plan.edits or plan.casts):
+        return loaded
+    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
+
+
 def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
     """Return the document after the edits and casts."""
     by_part = group_pairs((edit.address.part, edit) for edit in edits)
@@ -206,15 +214,22 @@ def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]
     return replace(document, parts=parts, tensors=tensors)
 
 
-def _edit(value: Json, edits: list[Edit]) -> Json:
-    """Return a value with edits applied, as a copy."""
-    if not edits:
-        return value
-    edited = copy.deepcopy(value)
+def _edit(value: Json, edits: Iterable[Edit]) -> Json:
+    """Return a value with edits applied; only the objects and lists that change are copied."""
+    root: list[Any] = [value]
+    copies: dict[int, Any] = {}
     for edit in edits:
-        holder, key = place(edited, edit.address.pointer)
+        holder: Any = root
+        key: Any = 0
+        for step in steps(edit.address.pointer):
+            inner = holder[key]
+            if id(inner) not in copies:
+                inner = holder[key] = inner.copy()
+                copies[id(inner)] = inner
+            holder, key = inner, int(step) if isinstance(inner, list) else step
         if edit.after is ABSENT:
             del holder[key]
         else:
             holder[key] = edit.after
+    edited: Json = root[0]
     return edited

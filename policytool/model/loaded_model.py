@@ -58,14 +58,31 @@ class LoadedModel:
     A model and its document, with cached values that rules and plans use repeatedly.
     """
 
-    document: Document
-    origins: tuple[Release, ...]
-    """The releases that can have written the file, oldest first."""
+    stored: compatibility.StoredVariables
+    """The document with its layers, and the variables that it stores and that the layers create."""
 
-    traits: ConfigTraits
-    placed: Placed
     description: Model
     """The description of the model for reports, without the verdicts, which few commands use."""
+
+    @property
+    def document(self) -> Document:
+        """The document."""
+        return self.stored.document
+
+    @property
+    def origins(self) -> Sequence[Release]:
+        """The releases that can have written the file, oldest first."""
+        return self.stored.origins
+
+    @property
+    def traits(self) -> ConfigTraits:
+        """The properties of the configs that show releases."""
+        return self.stored.traits
+
+    @property
+    def placed(self) -> Placed:
+        """The sites of the layers, with their variables."""
+        return self.stored.placed
 
     @property
     def family(self) -> str:
@@ -96,13 +113,6 @@ class LoadedModel:
     def loaders(self) -> Sequence[Verdict]:
         """The verdict of each release on the file, which is computed when it is used."""
         return compatibility.verdicts(self.stored)
-
-    @cached_property
-    def stored(self) -> compatibility.StoredVariables:
-        """The stored variables, and the variables that the layers create."""
-        return compatibility.StoredVariables(
-            document=self.document, placed=self.placed, origins=self.origins, traits=self.traits
-        )
 
     @cached_property
     def model(self) -> Model:

@@ -31,7 +31,6 @@ from policytool.support.grouping import group_pairs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from policytool.model.model import Verdict
     from policytool.model.traced_dtypes import Tally
     from policytool.model.writer_version import ConfigTraits
     from policytool.releases.releases import Release
@@ -83,11 +82,36 @@ def load_model(document: Document) -> LoadedModel:
 
     :raises ModelFileError: for a config that is not a serialised model.
     """
+    return describe(stored_variables(document))
+
+
+def stored_variables(document: Document) -> compatibility.StoredVariables:
+    """
+    Return a document with its layers, and the variables that it stores and that the layers create.
+
+    :raises ModelFileError: for a config that is not a serialised model.
+    """
     traits = _traits(document)
+    origins, _ = writer_version.candidates(_writer(document), traits)
+    try:
+        placed = tree.build(document, origins[-1])
+    except SpellingError as error:
+        raise _not_keras(document, error) from error
+    return compatibility.StoredVariables(
+        document=document, placed=placed, origins=origins, traits=traits
+    )
+
+
+def describe(stored: compatibility.StoredVariables) -> LoadedModel:
+    """
+    Return the model in a document with its description.
+
+    :raises ModelFileError: for a config that is not a serialised model.
+    """
+    document, placed, traits = stored.document, stored.placed, stored.traits
     writer = _writer(document)
     origins, contradiction = writer_version.candidates(writer, traits)
     try:
-        placed = tree.build(document, origins[-1])
         variables = [variable for owned in placed.variables.values() for variable in owned]
         resolver = Resolver(origins=origins, floatx=floatx(origins, placed.sites, variables))
         layers = tuple(
@@ -126,33 +150,7 @@ def load_model(document: Document) -> LoadedModel:
             ),
         ),
     )
-    return LoadedModel(
-        document=document,
-        origins=origins,
-        traits=traits,
-        placed=placed,
-        description=description,
-    )
-
-
-def verdicts(document: Document) -> Sequence[Verdict]:
-    """
-    Return the verdict of each release on a document with a config, such as the document of a plan.
-    This does not read policies and graphs, which do not affect verdicts.
-
-    :raises ModelFileError: for a config that is not a serialised model.
-    """
-    traits = _traits(document)
-    origins, _ = writer_version.candidates(_writer(document), traits)
-    try:
-        placed = tree.build(document, origins[-1])
-    except SpellingError as error:
-        raise _not_keras(document, error) from error
-    return compatibility.verdicts(
-        compatibility.StoredVariables(
-            document=document, placed=placed, origins=origins, traits=traits
-        )
-    )
+    return LoadedModel(stored=stored, description=description)
 
 
 def _traits(document: Document) -> ConfigTraits:

@@ -18,11 +18,10 @@ from msgspec.structs import replace
 
 from policytool.formats import format_detection, keras_hub
 from policytool.migration import planning
-from policytool.migration.plan import apply_edits
+from policytool.migration.plan import planned_model
 from policytool.migration.planning import decisions
 from policytool.migration.planning.options import Options
 from policytool.migration.planning.training import model_policy
-from policytool.model import reading
 from policytool.model.optimizer_config import configuration
 from policytool.numerics.workers import check_memory
 from policytool.releases.policy import loss_scale_values
@@ -260,13 +259,6 @@ def lite_side(source: CheckSource, options: Options) -> PreparedSide:
         )
     job = {"how": LITE, "path": source.copy, "family": KERAS2, "policy": None}
     return PreparedSide(job=job, loaded=None, plan=None, policy=None)
-
-
-def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
-    """Return the model with the changes of a plan."""
-    if not (plan.edits or plan.casts):
-        return loaded
-    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
 
 
 def _rounding_modes(loaded: LoadedModel) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ FIXABLE: Final = {
 }
 SEAM: Final = {
     "read": (format_detection, "document"),
-    "analysed": (reading, "load_model"),
+    "analysed": (reading, "describe"),
     "judged": (compatibility, "verdicts"),
     "searched for code": (hazards, "of"),
 }

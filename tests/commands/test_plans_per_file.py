@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.formats import format_detection
-from policytool.migration import planning
 from policytool.migration.convert import conversion_plan
+from policytool.migration.planning import rebuilt_layers
 from policytool.model import reading
 from tests.conftest import run
 from tests.helpers.paths import FIXTURES
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 STEPS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (format_detection, "document"),
-    (reading, "load_model"),
+    (reading, "stored_variables"),
+    (reading, "describe"),
     (conversion_plan, "_conversion_plan"),
-    (planning, "_verdicts_after"),
+    (rebuilt_layers, "loaders"),
 )
 """Reading of a file and of a model, a conversion, and a plan of edits: none is cached itself."""
 
@@ -66,10 +67,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_file_is_read_and_converted_at_most_once(
     command: str, name: str, calls: Counter[str]
 ) -> None:
-    """A model is built for the file and for the result."""
+    """A model is read for the file and for the result; edited policies are only judged."""
     run(*COMMANDS[command], FIXTURES / name)
     assert calls["document"] == 1
-    assert calls["load_model"] <= 2
+    assert calls["stored_variables"] <= 3
+    assert calls["describe"] <= 2
     assert calls["_conversion_plan"] <= 1
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from policytool.formats.edits import Edit, EditKind
-from policytool.migration.plan import Kept, Plan, Refusal, apply_edits
+from policytool.migration.plan import Kept, Plan, Refusal, apply_edits, planned_model
 from policytool.migration.planning import (
     notes,
     policy_formats,
@@ -28,7 +28,7 @@ from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.decisions import decide, is_settable, matches
 from policytool.migration.planning.options import Assignment, Options
 from policytool.migration.planning.training import has_explicit_scale
-from policytool.model import reading
+from policytool.model import compatibility, reading
 from policytool.model.compatibility import stored_variables
 from policytool.model.loaded_model import once_per_model
 from policytool.model.model import verdict_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.training import Training
+    from policytool.model.compatibility import StoredVariables
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
     from policytool.releases.generations import Generation
@@ -65,7 +66,9 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
     :raises UsageError: if a pattern matches no layer, or two patterns match the same layer.
     """
     draft_plan = draft(loaded, options)
-    after = _verdicts_after(loaded, draft_plan)
+    after = rebuilt_layers.loaders(
+        loaded.document, draft_plan.edits, compatibility.verdicts(_edited(loaded, options))
+    )
     changes = bool(draft_plan.edits or draft_plan.casts)
     refusals = (
         *draft_plan.refusals,
@@ -83,6 +86,27 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
         loaders_before=loaded.loaders,
         loaders_after=after,
     )
+
+
+def edited_model(loaded: LoadedModel, options: Options) -> LoadedModel:
+    """
+    Return the model with the edits and casts of the plan with these options.
+
+    :raises UsageError: as :func:`plan` does.
+    """
+    stored = _edited(loaded, options)
+    document = replace(stored.document, traces=loaded.document.traces)
+    return reading.describe(replace(stored, document=document))
+
+
+@once_per_model
+def _edited(loaded: LoadedModel, options: Options) -> StoredVariables:
+    """Return the edited file without its graph, which does not affect verdicts."""
+    draft_plan, document = draft(loaded, options), loaded.document
+    if not (draft_plan.edits or draft_plan.casts or document.traces):
+        return loaded.stored
+    edited = apply_edits(document, draft_plan.edits, draft_plan.casts)
+    return reading.stored_variables(replace(edited, traces=()))
 
 
 @once_per_model
@@ -148,19 +172,6 @@ def _decide(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edi
 
 def _retraces(loaded: LoadedModel, options: Options) -> bool:
     return options.retrace and loaded.document.format == "savedmodel"
-
-
-def _verdicts_after(loaded: LoadedModel, draft_plan: Plan) -> Sequence[Verdict]:
-    """
-    Return the verdict of each release on the edited file, without reading the unchanged graph.
-    """
-    document = loaded.document
-    if draft_plan.edits or draft_plan.casts or document.traces:
-        judged = replace(apply_edits(document, draft_plan.edits, draft_plan.casts), traces=())
-        after = reading.verdicts(judged)
-    else:
-        after = loaded.loaders
-    return rebuilt_layers.loaders(document, draft_plan.edits, after)
 
 
 def _training(
@@ -248,7 +259,7 @@ def with_layers(loaded: LoadedModel, options: Options, policies: Mapping[str, st
     each = (Assignment(pattern=path, policy=policy) for path, policy in policies.items())
     exact = structs.replace(options, assignments=(*options.assignments, *each))
     exact_plan = _plan(loaded, exact)
-    planned = reading.load_model(apply_edits(loaded.document, exact_plan.edits, exact_plan.casts))
+    planned = planned_model(loaded, exact_plan)
     for harmless in (
         {index: layer.policy for index, layer in enumerate(planned.layers)},
         {},

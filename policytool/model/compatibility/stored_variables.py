@@ -141,12 +141,6 @@ _KEEPS_AXIS: Final = "keras3.7"
 """The release from which Keras 3 keeps an axis that is a number when it reads HDF5."""
 
 
-def _changes(loader: str) -> tuple[bool, ...]:
-    """Return which changes of how variables are created and read a release has."""
-    changes = (_CONVERTS_FUNCTIONAL, BUILDS_AFTER_MODELS, _KEEPS_AXIS, _PACKS_COLUMNS)
-    return family_of(loader) == KERAS2, *(is_since(loader, change) for change in changes)
-
-
 def is_dropped_axis(axis: Json, loader: str) -> bool:
     """
     Return whether a release drops an axis when it reads HDF5, and uses the last axis instead
@@ -189,7 +183,8 @@ class StoredVariables:
         if self._file_cause is not None or not self._is_comparable:
             return self._file_cause
         key = (
-            *_changes(loader),
+            family_of(loader) == KERAS2,
+            *(is_since(loader, change) for change in self._changes),
             *(record_number(name, loader) for name in self._classes),
         )
         if key not in self._causes:
@@ -214,6 +209,19 @@ class StoredVariables:
             and any(mode.partition("/")[0] in CALIBRATED for mode in self.traits.quantization_modes)
             and {release.id for release in self.origins} <= releases_in("after keras3.12")
         )
+
+    @cached_property
+    def _changes(self) -> Sequence[str]:
+        """The releases from which variables of this file are created or read in another way."""
+        sites = self.placed.sites
+        is_nested = any(site.is_model for site in sites[1:])
+        concerned = {
+            _CONVERTS_FUNCTIONAL: is_nested,
+            BUILDS_AFTER_MODELS: is_nested,
+            _KEEPS_AXIS: any(isinstance((site.config or {}).get("axis"), int) for site in sites),
+            _PACKS_COLUMNS: self.has_quantized_policies,
+        }
+        return [change for change, is_concerned in concerned.items() if is_concerned]
 
     @cached_property
     def _classes(self) -> Sequence[str]:

@@ -12,9 +12,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from policytool.migration import planning
+from policytool.migration.plan import planned_model
 from policytool.migration.planning import decisions, keep
 from policytool.migration.planning.options import QUANTIZATIONS, Assignment, checked_policy
-from policytool.numerics.check_sides import planned_model
 from policytool.numerics.tuning.results import LayerEvidence
 from policytool.numerics.verdicts import origins
 from policytool.numerics.verdicts.origins import Choices

@@ -328,7 +328,8 @@ def test_keras_3_0_reads_the_training_configuration_without_compiling(
         document.training_part: {**configuration, "loss": loss},
     }
     by_loader = {
-        verdict.loader: verdict for verdict in reading.verdicts(replace(document, parts=parts))
+        verdict.loader: verdict
+        for verdict in reading.load_model(replace(document, parts=parts)).loaders
     }
     assert by_loader["keras3.0"].outcome is outcome
 
