@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policytool.commands import check_run
 from policytool.numerics import check_sides, recordings
-from policytool.numerics.check_results.checks import Check, CheckNote, RecordedFile
+from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide, RecordedFile
 from policytool.numerics.check_sides import CheckSource
 from policytool.numerics.recordings import RecordedRun, Recording
 from policytool.numerics.verdicts import answers
@@ -27,7 +27,7 @@ from policytool.support.project import VERSION
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -97,7 +97,10 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
         check,
         reference=reference.run.side,
         runs=(replace(compared, origin=origin),),
-        notes=tuple(_notes(reference.run, pairs)),
+        notes=(
+            *_about_library(source, reference.run.side, recording.run.side),
+            *_notes(reference.run, pairs),
+        ),
         against=str(options.against),
     )
     if check.keeps_precision and options.max_change != MAX_CHANGE:
@@ -250,6 +253,23 @@ def _write(path: Path, recording: Recording) -> RecordedFile:
         bytes=path.stat().st_size,
         rows=len(next(iter(recording.numbered("inputs").values()))),
         calls=len(recording.run.calls),
+    )
+
+
+def _about_library(
+    source: CheckSource, reference: CheckSide, candidate: CheckSide
+) -> Iterator[CheckNote]:
+    """Yield a note if another release than the recorded one ran a file, but not Keras 3."""
+    library = candidate.library
+    is_upgrade = library != reference.library and library.startswith("tf_keras ")
+    if source.loaded is None or not is_upgrade:
+        return
+    path = source.input.display_path
+    yield CheckNote(
+        code="not-keras3",
+        message=f"{path} is a Keras 2 file, so it ran in {library}; this says nothing about Keras "
+        f"3. To test it in Keras 3, run `policytool migrate {path} --target keras3`, and compare "
+        "the result with the recorded run",
     )
 
 

@@ -17,13 +17,13 @@ from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.check_sides import UserFunction
-from policytool.numerics.environments import best_release
+from policytool.numerics.environments import best_release, release_of
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.answers import answered_file_paths
 from policytool.numerics.verdicts.safety import SafetyRule
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import GLOBAL_SOURCE, policy_from_name
-from policytool.releases.releases import KERAS2
+from policytool.releases.releases import KERAS2, family_of, release_name
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
@@ -280,9 +280,22 @@ def _task_notes(*inputs: Input) -> Iterator[CheckNote]:
 
 
 def fit_release(tools: TensorFlowTools, *sources: CheckSource) -> None:
-    """Use the release that fits the models best, if the user left the choice to the files."""
+    """
+    Use the release that fits the models best, if the user left the choice to the files.
+
+    :raises UsageError: if the user chose a release of the other library than that of a model.
+    """
     models = [source.loaded for source in sources if source.loaded is not None]
     tools.worker.fit(lambda: best_release(*models))
+    release = release_of(tools.worker.python)
+    for source in sources:
+        if release and source.loaded is not None and source.loaded.family != family_of(release):
+            name, path = release_name(release), source.input.display_path
+            library = "Keras 2" if source.loaded.family == KERAS2 else "Keras 3"
+            raise UsageError(
+                f"{path} is a {library} file, which check does not run in {name}; to test it in "
+                f"{name}, run `policytool migrate {path} --target {release}`, and check the result"
+            )
 
 
 def check_readable(options: CheckOptions) -> None:

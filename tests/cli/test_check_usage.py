@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from policytool.numerics.check_results.checks import TensorFlowDevice
 from policytool.numerics.check_sides import UserFunction, file_or_function, parse_batches
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import h5_model, sequential
 
 _LABELLED: Final = ("--inputs", "x.npy", "--labels", "y.npy")
@@ -102,6 +104,21 @@ def test_recorded_run_is_not_replaced() -> None:
     assert result.code == 2
     assert "golden.h5 already exists. Remove it" in result.err
     assert Path("golden.h5").read_bytes() == b"recorded"
+
+
+@pytest.mark.parametrize(
+    ("model", "release", "library"),
+    [("one/a.h5", "keras3.15", "Keras 2"), ("new.keras", "tf2.15", "Keras 3")],
+)
+def test_release_of_the_other_library_is_refused_before_it_is_installed(
+    model: str, release: str, library: str
+) -> None:
+    """The error names the conversion after which the release can run the model."""
+    shutil.copy(FIXTURES / "keras3.15/default_float32.keras", "new.keras")
+    result = run("check", model, "--python", release)
+    assert result.code == 2
+    assert f"{model} is a {library} file" in result.err
+    assert f"policytool migrate {model} --target {release}" in result.err
 
 
 @pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])

@@ -117,12 +117,17 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         policy_words += float32_words(check.candidate.float32_layers)
     count = max((output_answer.samples for output_answer in run.answers), default=0)
     input_words = f"these {many(count, 'row')}" if run.is_on_data else "synthetic inputs"
+    library = check.candidate.library
+    library_words = f" in {library}," if library != check.reference.library else ""
     if check.is_equal:
         dtype_words = "float32 " if check.is_wide else ""
-        recorded_words = " to the recorded run" if check.against is not None else ""
+        is_recorded = check.against is not None
+        recorded_words = f" to the recorded run{library_words}" if is_recorded else ""
         return f"Equal{recorded_words} within {dtype_words}rounding on {input_words}"
     if check.differs_from_recording:
-        return f"Differs from the recorded run on {input_words}: {'; '.join(findings)}"
+        return (
+            f"Differs from the recorded run{library_words} on {input_words}: {'; '.join(findings)}"
+        )
     if not run.is_on_data:
         evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
         step = [_TO_DECIDE.format(_add_inputs(run))] if answer is Answer.UNDECIDED else []
