@@ -221,6 +221,7 @@ def test_ids_out_of_range_are_rejected(tmp_path: Path, ids: list[float]) -> None
         {"values": np.ones((2, 3)), "y": np.ones(2)},
         {"values": np.ones((2, 3)), "Labels": np.ones(2)},
         {"arr_0": np.ones((2, 3)), "arr_1": np.ones((2, 3))},
+        {"labels": np.ones(2), "x": np.ones((2, 3))},
         {},
     ],
 )
@@ -232,7 +233,8 @@ def test_names_that_are_not_inputs_are_rejected(tmp_path: Path, arrays: dict[str
     if "values" in arrays:
         hint = "leave out the others, such as labels"
     elif arrays:
-        hint = f"select one with x.npz:KEY, such as x.npz:{min(arrays)}"
+        fitting = min(key for key in arrays if arrays[key].shape == (2, 3))
+        hint = f"select one with x.npz:KEY, such as x.npz:{fitting}"
     message = refusal(tmp_path / "x.npz", VALUES)
     assert (
         message == f"{tmp_path / 'x.npz'} contains {result}, but the model expects values; {hint}"

@@ -60,7 +60,7 @@ def fitted_arrays(
             source.name,
             listed(sorted(arrays)),
             listed(names),
-            _selection_hint(arrays, names, source),
+            _selection_hint(arrays, slots, source),
         )
     empty = [name for name in names if not arrays[name].size]
     if empty:
@@ -78,13 +78,15 @@ def fitted_arrays(
     return [array for array, _ in fitted], [fitting for _, fitting in fitted]
 
 
-def _selection_hint(arrays: Mapping[str, Any], names: Sequence[str], source: Source) -> str:
+def _selection_hint(arrays: Mapping[str, Any], slots: Sequence[Slot], source: Source) -> str:
     """Return how to give the right arrays, as the end of a sentence."""
-    if set(names) < set(arrays):
+    if {slot.name for slot in slots} < set(arrays):
         return "; leave out the others, such as labels"
-    if len(names) == 1 and len(arrays) > 1 and source.name.endswith(".npz"):
+    if len(slots) == 1 and len(arrays) > 1 and source.name.endswith(".npz"):
         name = os.path.basename(source.name)
-        return "; select one with {}:KEY, such as {}:{}".format(name, name, sorted(arrays)[0])
+        fitting = [key for key in sorted(arrays) if _has_shape(arrays[key], slots[0])]
+        example = (fitting or sorted(arrays))[0]
+        return "; select one with {}:KEY, such as {}:{}".format(name, name, example)
     return "; save arrays with only these names"
 
 
@@ -127,15 +129,26 @@ def _strings(array: Any, slot: Slot, source: Source) -> Any:
     return (np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array).astype(object)
 
 
+def _dims(slot: Slot) -> Sequence[int | None] | None:
+    """Return the sizes of an input with the batch; None if they are unknown."""
+    return slot.shape if slot.shape != [] else [None]
+
+
+def _has_shape(array: Any, slot: Slot) -> bool:
+    """Return whether an array has the shape of an input, for some number of rows."""
+    dims = _dims(slot)
+    return dims is None or (
+        len(array.shape) == len(dims)
+        and all(size in (None, array_size) for array_size, size in zip(array.shape[1:], dims[1:]))
+    )
+
+
 def _check_shape(array: Any, slot: Slot, source: Source) -> None:
     """Make sure that an array has the shape of an input, and a whole number of batches."""
-    shape = list(array.shape)
-    dims = slot.shape if slot.shape != [] else [None]
+    shape, dims = list(array.shape), _dims(slot)
     if dims is None:
         return
-    if len(shape) != len(dims) or any(
-        size not in (None, array_size) for array_size, size in zip(shape[1:], dims[1:])
-    ):
+    if not _has_shape(array, slot):
         raise source.refused(
             "input {} expects the shape {}, but {} has {}",
             slot.name,
