@@ -317,6 +317,9 @@ class KindAnswer(Struct, frozen=True, kw_only=True):
     channel: int | None = None
     """The channel with the largest error; None if all are compared together."""
 
+    limit: float | None = None
+    """The largest change that is safe, if the change is above it, but too small to be not safe."""
+
 
 class OutputAnswer(Struct, frozen=True, kw_only=True):
     """Whether the candidate is safe, according to one output."""

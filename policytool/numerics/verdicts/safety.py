@@ -451,6 +451,7 @@ def _answer_change(
         samples=samples,
         why=Open.FEW if needed is not None else Open.BETWEEN,
         needed=max(needed, min_samples) if needed is not None else None,
+        limit=max_change if needed is None else None,
     )
 
 

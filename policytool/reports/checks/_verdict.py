@@ -266,7 +266,8 @@ def _kind_words(result: KindAnswer, answer: Answer) -> str:
             f"{text} (at most {_share(change.upper)}, {CONFIDENCE}); use "
             f"{rounded_rows(result.needed)} rows or more"
         )
-    return f"{text} ({_share(change.lower)} to {_share(change.upper)}, {CONFIDENCE})"
+    limit_words = f"; up to {_share(result.limit)} is safe" if result.limit is not None else ""
+    return f"{text} ({_share(change.lower)} to {_share(change.upper)}, {CONFIDENCE}){limit_words}"
 
 
 def bound_words(kind: OutputKind, most: float) -> str:

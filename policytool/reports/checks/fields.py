@@ -444,6 +444,12 @@ _KIND_ANSWER: Final[Record[KindAnswer]] = Record(
             "these; null if more samples would not.",
         ),
         Field("channel", OPTIONAL_COUNT),
+        Field(
+            "limit",
+            OPTIONAL_NUMBER,
+            "The largest change that is safe, if the answer is undecided because the change is "
+            "above it, but too small to be not safe; otherwise null.",
+        ),
     ),
 )
 

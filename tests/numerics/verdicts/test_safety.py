@@ -19,6 +19,7 @@ from policytool.numerics.verdicts.output_kinds import (
     parse_output_kinds,
     possible_readings,
 )
+from policytool.reports.checks._verdict import answer_reason
 from policytool.runtime.engine.output_changes import OutputChanges
 from policytool.support.errors import UsageError
 from policytool.support.text import codec
@@ -335,6 +336,17 @@ def test_a_metric_that_is_not_finite_is_no_pass(drop: float | None, expected: An
     (result,) = safety.answer_outputs([output], rule, metric)
     assert result.answer is (expected or Answer.UNDECIDED)
     assert result.why is (None if expected else Open.BETWEEN)
+
+
+def test_undecided_change_between_the_limits_names_the_limit() -> None:
+    """Half of ``--max-change`` is the limit for numbers."""
+    values = normal(1000, 3)
+    output = checked_output("y", values, values * 1.007)
+    rule = safety.SafetyRule(kinds={"y": OutputKind.REGRESSION})
+    (result,) = safety.answer_outputs([output], rule, None)
+    assert (result.answer, result.why) == (Answer.UNDECIDED, Open.BETWEEN)
+    assert result.kinds[0].limit == safety.MAX_CHANGE / 2
+    assert answer_reason(result, "").endswith("confidence); up to 0.5% is safe")
 
 
 def test_metric_decides_only_for_outputs_with_labels() -> None:
