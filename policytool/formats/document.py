@@ -323,6 +323,12 @@ class Document:
     tensors: tuple[Tensor, ...] | None = None
     """Stored variables; None if the format stores none (architectures)."""
 
+    local_path: str | None = field(default=None, compare=False)
+    """
+    The path under which a program loads the file, whose suffix Keras uses; None if it is unknown,
+    as for a remote file, a private copy, and a planned file.
+    """
+
     weights: SeparateWeights | None = field(default=None, compare=False)
     """The file with the stored variables, if it is not the model's own file."""
 

@@ -191,7 +191,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
-    """Return the document after the edits and casts."""
+    """Return the document after the edits and casts, which is not yet under a name."""
     by_part = group_pairs((edit.address.part, edit) for edit in edits)
     parts: Mapping[str, Json] = {
         part: _edit(value, by_part[part]) for part, value in document.parts.items()
@@ -203,7 +203,7 @@ def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]
             structs.replace(tensor, dtype=after.get(tensor.path, tensor.dtype))
             for tensor in tensors
         )
-    return replace(document, parts=parts, tensors=tensors)
+    return replace(document, parts=parts, tensors=tensors, local_path=None)
 
 
 def _edit(value: Json, edits: list[Edit]) -> Json:

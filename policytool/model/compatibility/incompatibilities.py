@@ -443,12 +443,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ".keras archives need TF 2.12 or later",
         lambda _: True,
     ),
+    # Keras 3.4 and 3.5 according to their sources
     _row(
         Obstacle.CONTAINER,
-        "h5",
-        "keras3.0 on",
-        "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files",
-        lambda evidence: evidence.document.path.endswith(".keras"),
+        "keras",
+        "tf2.12 on, keras3.0 to keras3.3",
+        "unpacked archives need Keras 3.4 or later",
+        lambda evidence: evidence.document.config_file is not None,
     ),
     _row(
         Obstacle.CONTAINER,
@@ -727,28 +728,28 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     # .keras archives between families
     _row(
-        Obstacle.CONTAINER,
+        Obstacle.CLASS,
         "keras",
         "tf2.12",
         "TF 2.12 expects the model class in the module keras.engine",
         _foreign_module("keras.engine.functional"),
     ),
     _row(
-        Obstacle.CONTAINER,
+        Obstacle.CLASS,
         "keras",
         "tf2.15",
         "TF 2.15 expects the model class in the module keras.src.engine",
         _foreign_module("keras.src.engine.functional"),
     ),
     _row(
-        Obstacle.CONTAINER,
+        Obstacle.CLASS,
         "keras",
         "after tf2.15",
         "the model class is in a module that does not exist in tf_keras",
         _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
     ),
     _row(
-        Obstacle.CONTAINER,
+        Obstacle.CLASS,
         "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
         "keras3.0 on",
         "the model class is in a module that does not exist in Keras 3",

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
+import pytest
 
 import policytool
+from policytool.model.compatibility.file_names import needed_name, without_path
 from policytool.model.compatibility.incompatibilities import EXPORTED
 from policytool.releases.releases import KERAS3, family_of
 from tests.helpers import changed_fixtures
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import dense, h5_model, sequential
+from tests.helpers.small_models import dense, h5_model, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -154,10 +156,50 @@ def test_output_of_a_missing_layer_is_not_found(tmp_path: Path) -> None:
     assert _edited(tmp_path, edit)["keras3.15"].reason == reason
 
 
-def test_keras3_reads_no_hdf5_with_the_extension_of_archives(tmp_path: Path) -> None:
-    """Keras 2 reads it."""
-    for name, fails in (("m.h5", False), ("m.hdf5", False), ("m.keras", True)):
-        verdicts = _verdicts(h5_model(tmp_path / name, sequential(dense()), weights=False))
-        reason = "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files"
-        for loader, is_shown in (("keras3.15", fails), ("tf2.15", False)):
-            assert (reason in [one.reason for one in verdicts[loader].causes]) is is_shown, name
+_ARCHIVE_NAME = "Keras loads an archive only if its name ends with .keras"
+_HDF5_NAME = "Keras 3 loads HDF5 only if its name ends with .h5 or .hdf5"
+_DIRECTORY_NAME = "Keras does not load a directory whose name ends with .keras"
+_UNPACKED = "unpacked archives need Keras 3.4 or later"
+
+
+def _written(path: Path, kind: str) -> Path:
+    """Write a model as HDF5, as an archive, or as an unpacked archive."""
+    members = keras_members({**sequential(dense()), "module": "keras"})
+    if kind == "h5":
+        return h5_model(path, sequential(dense()), weights=False)
+    if kind == "keras":
+        return keras_zip(path, members)
+    path.mkdir()
+    for member, data in members.items():
+        (path / member).write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reasons", "expected"),
+    [
+        ("h5", "m.h5", (None, None, None), ""),
+        ("h5", "m.hdf5", (None, None, None), ""),
+        ("h5", "m.keras", (None, _HDF5_NAME, _HDF5_NAME), "m.h5"),
+        ("h5", "m.H5", (None, _HDF5_NAME, _HDF5_NAME), "m.h5"),
+        ("h5", "m v1.2", (None, _HDF5_NAME, _HDF5_NAME), "m v1.2.h5'"),
+        ("keras", "m.keras", (None, None, None), ""),
+        ("keras", "m.bin", (_ARCHIVE_NAME, _ARCHIVE_NAME, _ARCHIVE_NAME), "m.keras"),
+        ("keras", "m", (_ARCHIVE_NAME, _ARCHIVE_NAME, _ARCHIVE_NAME), "m.keras"),
+        ("unpacked", "m", (_UNPACKED, _UNPACKED, None), ""),
+        ("unpacked", "m.h5", (_UNPACKED, _UNPACKED, None), ""),
+        ("unpacked", "m.keras", (_UNPACKED, _UNPACKED, _DIRECTORY_NAME), "m"),
+    ],
+)
+def test_keras_selects_the_format_by_the_name(
+    tmp_path: Path, kind: str, name: str, reasons: tuple[str | None, ...], expected: str
+) -> None:
+    """A file under another name fails, and the reason has the command that renames it."""
+    verdicts = _verdicts(_written(tmp_path / name, kind))
+    about_names = {_ARCHIVE_NAME, _HDF5_NAME, _DIRECTORY_NAME, _UNPACKED}
+    for loader, reason in zip(("tf2.15", "keras3.0", "keras3.15"), reasons, strict=True):
+        causes = {without_path(cause.reason) for cause in verdicts[loader].causes}
+        assert causes & about_names == ({reason} if reason else set())
+    command = needed_name(verdicts["keras3.15"])
+    assert (command or "").endswith(expected)
+    assert (command is None) == (not expected)
