@@ -332,6 +332,12 @@ class Document:
     weights: SeparateWeights | None = field(default=None, compare=False)
     """The file with the stored variables, if it is not the model's own file."""
 
+    unicode_attributes: frozenset[str] = field(default=frozenset(), compare=False)
+    """
+    The HDF5 attributes with a config or names as Unicode text of variable length, which h5py 2
+    decodes: programs that edit configs write them, and Keras writes bytes.
+    """
+
     unlisted: frozenset[tuple[str, ...]] = field(default=frozenset(), compare=False)
     """The paths of stored variables that are in no list of the file, and that no release reads."""
 

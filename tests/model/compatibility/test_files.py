@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,9 @@ def test_input_accepts_only_policies_that_name_a_dtype(tmp_path: Path) -> None:
         reason = "an InputLayer has a policy instead of a dtype"
         is_policy = dtype != "float32"
         assert (reason in [one.reason for one in verdicts["keras3.0"].causes]) is is_policy, dtype
+        reason = "an InputLayer has a policy object instead of a dtype"
+        causes = [one.reason for one in verdicts["keras3.3"].causes]
+        assert (reason in causes) is isinstance(dtype, dict), dtype
 
 
 def test_layer_without_a_module_is_not_found(tmp_path: Path) -> None:
@@ -203,3 +207,57 @@ def test_keras_selects_the_format_by_the_name(
     command = needed_name(verdicts["keras3.15"])
     assert (command or "").endswith(expected)
     assert (command is None) == (not expected)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reads", "trains"),
+    [
+        (None, True, True),
+        ("model_config", False, False),
+        ("training_config", True, False),
+        ("layer_names", False, False),
+    ],
+)
+def test_older_releases_decode_only_bytes(
+    tmp_path: Path, attribute: str | None, *, reads: bool, trains: bool
+) -> None:
+    """A str that h5py writes as an attribute is Unicode text, which h5py 2 decodes itself."""
+    copy = tmp_path / "model.h5"
+    shutil.copyfile(FIXTURES / "tf2.3/default_float32_compiled.h5", copy)
+    if attribute is not None:
+        with h5py.File(copy, "r+") as file:
+            holder = file["model_weights"] if attribute == "layer_names" else file
+            text = np.char.decode(np.asarray(holder.attrs[attribute], "S"))
+            del holder.attrs[attribute]
+            holder.attrs[attribute] = text.tolist()
+    verdicts = _verdicts(copy)
+    for loader, is_old in (("tf2.4", True), ("tf2.5", False)):
+        verdict = verdicts[loader]
+        assert verdict.loads is (reads or not is_old)
+        if verdict.loads:
+            assert verdict.training is not None
+            assert (verdict.training.reason is None) is (trains or not is_old)
+
+
+@pytest.mark.parametrize(
+    ("module", "loads"),
+    [
+        ("keras.layers", True),
+        ("keras.src.layers", True),
+        ("keras.src.layers.core.dense", True),
+        ("keras", False),
+        ("keras.models", False),
+        ("keras.src.layers.core", False),
+        ("keras.layers.core", False),
+        ("tensorflow.keras.layers", False),
+    ],
+)
+def test_module_of_a_layer_contains_its_class(tmp_path: Path, module: str, *, loads: bool) -> None:
+    """Keras 3 looks up a class in the stored module, and in no other."""
+    config = json.loads((FIXTURES / "keras3.0/default_float32.json").read_text(encoding="utf-8"))
+    (layer,) = (one for one in config["config"]["layers"] if one["config"]["name"] == "dense")
+    assert layer["class_name"] == "Dense"
+    layer["module"] = module
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    assert _verdicts(path)["keras3.15"].loads is loads
