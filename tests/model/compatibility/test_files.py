@@ -15,8 +15,10 @@ from policytool.model.compatibility.file_names import needed_name, without_path
 from policytool.model.compatibility.incompatibilities import EXPORTED
 from policytool.releases.releases import KERAS3, family_of
 from tests.helpers import changed_fixtures
+from tests.helpers.convertible_models import input2
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, keras_members, keras_zip, sequential
+from tests.model.compatibility.test_configs import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -134,6 +136,16 @@ def test_input_accepts_only_policies_that_name_a_dtype(tmp_path: Path) -> None:
         reason = "an InputLayer has a policy object instead of a dtype"
         causes = [one.reason for one in verdicts["keras3.3"].causes]
         assert (reason in causes) is isinstance(dtype, dict), dtype
+
+
+def test_input_without_a_shape(tmp_path: Path) -> None:
+    """Keras 3 requires a shape, and Keras 2 does not build layers that need one."""
+    config = functional(input2("a", 6), {**dense("b"), "inbound_nodes": [[["a", 0, 0, {}]]]})
+    del config["config"]["layers"][0]["config"]["batch_input_shape"]
+    verdicts = _verdicts(h5_model(tmp_path / "model.h5", config, weights=False))
+    reason = "an InputLayer has no `batch_input_shape`, without which many layers are not built"
+    assert reason in [doubt.reason for doubt in verdicts["tf2.15"].doubts]
+    assert verdicts["keras3.15"].reason == "an InputLayer has no shape, which Keras 3 requires"
 
 
 def test_layer_without_a_module_is_not_found(tmp_path: Path) -> None:
