@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from policytool.formats import SUFFIXES, format_detection, tfjs
 from policytool.formats.discovery import display_path
-from policytool.formats.saved_model import GRAPH
+from policytool.model.compatibility import file_names
 from policytool.releases.releases import TFJS
 from policytool.support import limits
 from policytool.support.errors import UsageError
@@ -80,10 +80,10 @@ def default_name(source: AnyPath, suffix: str, container: str | None = None) -> 
     ``model.h5`` becomes ``model.mixed_bfloat16.h5``, and a SavedModel ``v1.2`` becomes
     ``v1.2.migrated``.
 
-    :param container: the file format of a converted model, which determines the suffix of the name;
-        None for an edited model
+    :param container: the file format that determines the suffix of the name; None to keep the
+        suffix
     """
-    directory = opening.is_directory(source) and opening.is_file(source / GRAPH)
+    directory = opening.is_directory(source)
     if container is not None:
         suffixes = _SUFFIXES[container]
         ending = source.suffix if source.suffix in suffixes else "".join(suffixes[:1])
@@ -105,7 +105,7 @@ def target_of(
     Return the path of the output for an input.
 
     :param several: whether the run has several inputs
-    :param container: the file format of a converted model; None for an edited model
+    :param container: the result of :func:`container_to_name`
     :raises UsageError: if the output is a file, but the run has several inputs.
     """
     if destination.in_place:
@@ -126,6 +126,20 @@ def target_of(
             "existing directory"
         )
     return output
+
+
+def container_to_name(plan: Plan, source: AnyPath) -> str | None:
+    """
+    Return the file format that determines the suffix of the output: that of a converted model, or
+    of an edited file that Keras does not load under the suffix of its input. None if the output
+    keeps this suffix.
+    """
+    if plan.conversion is not None:
+        return plan.written_format
+    name = source.name
+    is_directory = opening.is_directory(source)
+    loadable = file_names.loadable_name(name, plan.format, is_directory=is_directory)
+    return None if is_directory or loadable == name else plan.format
 
 
 def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destination) -> list[Input]:

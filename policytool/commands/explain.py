@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from policytool.model.compatibility import file_names
 from policytool.model.model import Outcome, verdict_of
 from policytool.releases.releases import KERAS3, loaders_of, release_name
 from policytool.support.errors import UsageError
@@ -32,36 +33,35 @@ def explain(text: str, model: str | None) -> Explanation:
     if model is None:
         return explanation
     target = _target(explanation)
-    tested, obstacle = _tested_model(model, target)
+    tested, step = _tested_model(model, target)
     matches = tuple(
-        replace(
-            match,
-            entry=replace(match.entry, fix=_tested_steps(match.entry, tested, target, obstacle)),
-        )
+        replace(match, entry=replace(match.entry, fix=_tested_steps(match.entry, target, step)))
         for match in explanation.matches
     )
     return replace(explanation, model=tested, matches=matches)
 
 
-def _tested_steps(
-    entry: Entry, tested: TestedModel, target: str, obstacle: str | None
-) -> tuple[Step, ...]:
-    """
-    Return the fix of an entry, in which the steps that migrate the model are those that fix it.
+def _tested_steps(entry: Entry, target: str, tested: Step) -> tuple[Step, ...]:
+    """Return the fix of an entry, with one tested step for those that migrate the model."""
+    others = [step for step in entry.fix if not _migrates(step, target)]
+    return entry.fix if len(others) == len(entry.fix) else (tested, *others)
 
+
+def _fix(tested: TestedModel, needed_name: str | None, obstacle: str | None) -> Step:
+    """
+    Return the step that fixes the model.
+
+    :param needed_name: the command that renames the file, if it needs nothing else
     :param obstacle: the reason why no command fixes the model; None if it needs none
     """
-    others = [step for step in entry.fix if not _migrates(step, target)]
-    if len(others) == len(entry.fix):
-        return entry.fix
+    if needed_name is not None:
+        return Step(text="Rename the file:", command=needed_name)
     if tested.arguments is not None:
         words = ("policytool", "migrate", tested.path, *tested.arguments)
-        first = Step(text="Fix the model:", command=shlex.join(words))
-    elif obstacle is not None:
-        first = Step(text=f"No command fixes the model: {obstacle}.")
-    else:
-        first = Step(text="The model needs no conversion for this release.")
-    return (first, *others)
+        return Step(text="Fix the model:", command=shlex.join(words))
+    if obstacle is not None:
+        return Step(text=f"No command fixes the model: {obstacle}.")
+    return Step(text="The model needs no conversion for this release.")
 
 
 def _migrates(step: Step, target: str) -> bool:
@@ -70,11 +70,8 @@ def _migrates(step: Step, target: str) -> bool:
     return step.command.startswith("policytool migrate") and (name is None or name[1] == target)
 
 
-def _tested_model(path: str, target: str) -> tuple[TestedModel, str | None]:
-    """
-    Return what a release does with a model, with the fix that ``audit`` prints, and the reason why
-    no command fixes it.
-    """
+def _tested_model(path: str, target: str) -> tuple[TestedModel, Step]:
+    """Return what a release does with a model, with the fix that ``audit`` prints, and its step."""
     from policytool.commands import audit  # imports all rules
     from policytool.formats import discovery
     from policytool.rules import AuditOptions
@@ -99,7 +96,7 @@ def _tested_model(path: str, target: str) -> tuple[TestedModel, str | None]:
         is_compiled=training is None or training.outcome is Outcome.LOADS,
         arguments=None if loads and not fails_to_compile else fix,
     )
-    return tested, obstacle
+    return tested, _fix(tested, file_names.needed_name(verdict), obstacle)
 
 
 def _target(explanation: Explanation) -> str:

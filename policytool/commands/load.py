@@ -5,6 +5,7 @@ does not load is first converted, in a private directory.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -105,7 +106,8 @@ def load(path: str, weights: str | None, custom_objects: Mapping[str, Any], *, t
         limits.without_option(),
         steps.budget(path),
     ):
-        document = format_detection.document(source.path, source.display_path)
+        named = format_detection.document(source.path, source.display_path)
+        document = dataclasses.replace(named, local_path=None)  # Keras loads a copy of it
         keras = installed_keras()  # takes seconds, so files that cannot be read fail before
         copy = _loadable_copy(document, source, weights, keras, hand_over)
         custom_objects = {**_functions(copy, keras), **custom_objects}

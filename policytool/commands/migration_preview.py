@@ -17,6 +17,7 @@ from policytool.commands.destinations import (
     check_separate_target,
     check_target,
     container_of,
+    container_to_name,
     target_of,
 )
 from policytool.formats import CONVERTED, REWRITTEN, SUFFIXES, TITLES, format_detection
@@ -24,12 +25,13 @@ from policytool.formats.discovery import display_path
 from policytool.formats.document import UNKNOWN_DTYPES, ValuesError
 from policytool.migration import planning
 from policytool.migration.plan import Refusal
+from policytool.model.compatibility import file_names
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.files import opening
 from policytool.support.files.remote_path import AnyPath, RemotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.commands.destinations import Destination
     from policytool.formats.document import Document
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Plan
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Verdict
 
 _NOT_MIGRATABLE: Final = "not-migratable"
 
@@ -176,22 +179,34 @@ def preview(
     """
     if plan.is_empty:
         return Preview(plan=plan)
-    container = plan.conversion.content.container if plan.conversion is not None else None
+    container = container_to_name(plan, source)
     target = target_of(source, plan.suffix, destination, several=several, container=container)
     if plan.refusals:
         return Preview(plan=plan, target=target)
+    plan = replace(plan, loaders_after=_verdicts_under(target, plan, source))
     weights = loaded.document.weights if loaded is not None else None
     check_target(plan, source, target, destination)
     if weights is not None:
         check_separate_target(target, weights.path)
     if destination.skip_existing and _exists(target):
         return Preview(plan=plan, target=target, is_skipped=True)
-    if container == "keras" and target.suffix not in SUFFIXES[container]:
+    is_archive = plan.conversion is not None and container == "keras"
+    if is_archive and target.suffix not in SUFFIXES["keras"]:
         return Preview(plan=replace(plan, refusals=(_suffix_refusal(target),)), target=target)
     counts = _count_losses(plan, source, loaded)
     if sum(count.overflow for count in counts.values()) and not destination.allow_overflow:
         plan = replace(plan, refusals=(_overflow_refusal(plan, counts),))
     return Preview(plan=plan, target=target, counts=counts)
+
+
+def _verdicts_under(target: AnyPath, plan: Plan, source: AnyPath) -> Sequence[Verdict]:
+    """Return the verdicts on the result of a plan under the name of the output."""
+    return file_names.under_name(
+        plan.loaders_after,
+        plan.written_format,
+        None if isinstance(target, RemotePath) else display_path(target),
+        is_directory=plan.conversion is None and opening.is_directory(source),
+    )
 
 
 def _suffix_refusal(target: AnyPath) -> Refusal:

@@ -17,13 +17,19 @@ from msgspec.structs import replace
 from policytool import rules
 from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import cause
-from policytool.commands.destinations import Destination, default_name, target_of
+from policytool.commands.destinations import (
+    Destination,
+    container_to_name,
+    default_name,
+    target_of,
+)
 from policytool.formats.discovery import display_path
 from policytool.migration import planning
 from policytool.migration.plan import CUSTOM_CODE, WEIGHT_REWRITE, WRAPPER_POLICY
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model import reading
-from policytool.model.model import Effect
+from policytool.model.compatibility import file_names
+from policytool.model.model import Effect, verdict_of
 from policytool.releases.releases import (
     TFJS,
     conversion_target,
@@ -218,6 +224,8 @@ def _plan_command(planner: _Planner, target: str | None) -> Iterator[ModelComman
     predictions and the command for all findings may not. If planning exceeds a limit, the result
     has no command, and the limit as the reason. The findings of the model are not affected.
     """
+    if planner.needs_only_name:  # the findings have the command
+        return
     try:
         partial = None
         if planner.may_change_predictions and (errors := planner.with_errors_only()).failing:
@@ -275,6 +283,17 @@ class _Planner:
         return any(
             finding.severity is not Severity.ERROR and _sets_dtypes(finding)
             for finding in self.failing
+        )
+
+    @property
+    def needs_only_name(self) -> bool:
+        """Whether the model passes under another name, so that no conversion is needed."""
+        names = self._options.targets or (self._case.loaded.loader if self._case.loaded else "",)
+        verdicts = (verdict_of(self._case.model.loaders, name) for name in names)
+        failing = [verdict for verdict in verdicts if verdict is not None and verdict.reason]
+        return bool(failing) and (
+            all(file_names.needed_name(verdict) is not None for verdict in failing)
+            and all(finding.rule in _LOADING for finding in self.failing)
         )
 
     def with_errors_only(self) -> _Planner:
@@ -393,8 +412,7 @@ class _Planner:
             )
         if (change := preview.plan.note(WRAPPER_POLICY)) is not None:
             return _Outcome(attempt=attempt, reason=change.message)
-        conversion = plan.conversion
-        container = conversion.content.container if conversion is not None else None
+        container = container_to_name(plan, self._source)
         output = target_of(
             self._source, attempt.suffix, destination, several=False, container=container
         )

@@ -17,6 +17,7 @@ from policytool.commands.batch.task import Task
 from policytool.commands.inspect import CACHING, Failure, failure_of, separate_failures
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
+from policytool.model.compatibility import file_names
 from policytool.model.model import Obstacle, Outcome  # TASK evaluates annotations
 from policytool.releases import dtypes
 from policytool.releases.releases import CURRENT, LOADERS
@@ -220,7 +221,7 @@ def _outcome(verdict: Verdict) -> ReleaseOutcome:
         release=verdict.loader,
         loading=verdict.outcome,
         cause=next((cause.kind for cause in decisive if cause.kind is not Obstacle.RESULTS), None),
-        reason=verdict.explanation,
+        reason=file_names.without_path(verdict.explanation) if verdict.explanation else None,
     )
 
 

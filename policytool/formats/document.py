@@ -323,8 +323,20 @@ class Document:
     tensors: tuple[Tensor, ...] | None = None
     """Stored variables; None if the format stores none (architectures)."""
 
+    local_path: str | None = field(default=None, compare=False)
+    """
+    The path under which a program loads the file, whose suffix Keras uses; None if it is unknown,
+    as for a remote file, a private copy, and a planned file.
+    """
+
     weights: SeparateWeights | None = field(default=None, compare=False)
     """The file with the stored variables, if it is not the model's own file."""
+
+    unicode_attributes: frozenset[str] = field(default=frozenset(), compare=False)
+    """
+    The HDF5 attributes with a config or names as Unicode text of variable length, which h5py 2
+    decodes: programs that edit configs write them, and Keras writes bytes.
+    """
 
     unlisted: frozenset[tuple[str, ...]] = field(default=frozenset(), compare=False)
     """The paths of stored variables that are in no list of the file, and that no release reads."""

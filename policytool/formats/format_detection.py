@@ -287,6 +287,7 @@ def _document(path: AnyPath, display_path: str) -> Document:
         read = file_format.read(probe)
         complete = replace(
             read,
+            local_path=_local_path(path, display_path),
             adapted=adapted_values(probe, file_format, read),
             observations=(*read.observations, *observe_ambiguity(probe, file_format)),
         )
@@ -298,6 +299,12 @@ def _document(path: AnyPath, display_path: str) -> Document:
                     "changed", "changed while policytool read it; run the command again"
                 )
         return complete
+
+
+def _local_path(path: AnyPath, display_path: str) -> str | None:
+    """Return the path of a local file, unless a copy of it is read, which has another name."""
+    is_own = isinstance(path, Path) and path.name == Path(display_path).name
+    return display_path if is_own and path.name and "://" not in display_path else None
 
 
 def detect_format(probe: Probe) -> Format:

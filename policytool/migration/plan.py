@@ -199,7 +199,7 @@ def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
 
 
 def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
-    """Return the document after the edits and casts."""
+    """Return the document after the edits and casts, which is not yet under a name."""
     by_part = group_pairs((edit.address.part, edit) for edit in edits)
     parts: Mapping[str, Json] = {
         part: _edit(value, by_part[part]) for part, value in document.parts.items()
@@ -211,7 +211,7 @@ def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]
             structs.replace(tensor, dtype=after.get(tensor.path, tensor.dtype))
             for tensor in tensors
         )
-    return replace(document, parts=parts, tensors=tensors)
+    return replace(document, parts=parts, tensors=tensors, local_path=None)
 
 
 def _edit(value: Json, edits: Iterable[Edit]) -> Json:

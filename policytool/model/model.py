@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.formats.document import Address, Observation, Signature, TracedOp, Writer
 from policytool.releases import dtypes
@@ -177,6 +178,9 @@ class Summary(Struct, frozen=True, kw_only=True):
 class Obstacle(StrEnum):
     """The part of a file that a loader may not support."""
 
+    NAME = "name"
+    """The name of the file, by which Keras selects the reader."""
+
     CONTAINER = "container"
     """The file format, or the archive that contains the file."""
 
@@ -228,7 +232,10 @@ class Cause(Struct, frozen=True, kw_only=True):
     """The config keys that cause it."""
 
     remedy: str = "save the model again, or copy the file again"
-    """What to do about a file that no release restores, or that computes something else."""
+    """
+    What to do about a file that no release restores, or that computes something else; for the name
+    of a file, the command that renames it.
+    """
 
 
 class Outcome(StrEnum):
@@ -326,6 +333,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
         """
         return self.outcome is Outcome.LOADS
 
+    def with_further_cause(self, cause: Cause) -> Verdict:
+        """Return this verdict with a cause of a failure after the known ones."""
+        return replace(self, reason=self.reason or cause.reason, causes=(*self.causes, cause))
+
     @property
     def not_judged(self) -> str | None:
         """The reason why the outcome is unknown; None if it is known."""
@@ -348,6 +359,10 @@ class Verdicts(Sequence[Verdict]):
     def of(self, loader: str) -> Verdict | None:
         """Return the verdict of a release; None if there is none."""
         return self._judge(loader) if loader in self._loaders else None
+
+    def map(self, change: Callable[[Verdict], Verdict]) -> Verdicts:
+        """Return the changed verdicts, each of which is computed when it is used."""
+        return Verdicts(self._loaders, lambda loader: change(self._judge(loader)))
 
     @overload
     def __getitem__(self, index: int) -> Verdict: ...

@@ -212,7 +212,7 @@ def incompatible_with_target(case: RuleInput, options: AuditOptions) -> Iterator
                 detail=_cause_detail(verdict, cause),
                 remedy=remedy,
                 advice=None
-                if remedy
+                if remedy or cause.kind is Obstacle.NAME
                 else fixes.conversion_advice(
                     case, verdict.loader, _fallback_advice(case, cause, verdict.loader)
                 ),
@@ -368,7 +368,9 @@ def no_compatible_release(case: RuleInput, options: AuditOptions) -> Iterator[Fi
         f"fails to load in all {len(verdicts)} checked releases; in "
         f"{release_name(own_verdict.loader)}: {cause.reason}{_cause_layers(cause)}",
         remedy=remedy,
-        advice=None if remedy or is_target else _conversion_advice(case, own_verdict.loader),
+        advice=None
+        if remedy or is_target or cause.kind is Obstacle.NAME
+        else _conversion_advice(case, own_verdict.loader),
     )
 
 

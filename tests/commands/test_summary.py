@@ -28,6 +28,7 @@ from policytool.commands.summary import (
     summarize,
 )
 from policytool.formats import discovery
+from policytool.model.compatibility import file_names
 from policytool.model.model import Model, Obstacle, Outcome
 from policytool.releases.releases import CURRENT, LOADERS
 from policytool.reports import View
@@ -129,7 +130,7 @@ def test_verdicts_are_those_of_each_model() -> None:
     assert [release["release"] for release in summary["releases"]] == list(LOADERS)
     for release in summary["releases"]:
         verdicts = [
-            (verdict["verdict"], verdict["reason"])
+            (verdict["verdict"], file_names.without_path(verdict["reason"] or ""))
             for model in each["models"]
             for verdict in model["releases"]
             if verdict["release"] == release["release"]

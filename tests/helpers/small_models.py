@@ -80,7 +80,7 @@ def h5_model(
             if isinstance(config, bytes)
             else config
             if isinstance(config, str)
-            else json.dumps(config)
+            else np.bytes_(json.dumps(config).encode())
         )
         file.attrs["keras_version"] = keras_version
         file.attrs["backend"] = "tensorflow"

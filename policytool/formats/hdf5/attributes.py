@@ -183,6 +183,15 @@ def is_variable(group: h5g.GroupID, name: bytes) -> bool:
     return bool(h5a.open(group, name).get_type().is_variable_str())
 
 
+def is_unicode(group: h5g.GroupID, name: bytes) -> bool:
+    """Return whether an attribute is Unicode text of variable length, which h5py 2 decodes."""
+    if not h5a.exists(group, name):
+        return False
+    kind = h5a.open(group, name).get_type()
+    is_text = kind.get_class() == h5t.STRING
+    return bool(is_text and kind.is_variable_str() and kind.get_cset() == h5t.CSET_UTF8)
+
+
 def same_text_type(attribute: h5a.AttrID, other: h5a.AttrID) -> bool:
     """Return whether two texts have the same kind of length, character set, padding and shape."""
     first, second = attribute.get_type(), other.get_type()

@@ -46,7 +46,8 @@ VARIABLES: Final = "vars"
 
 def read(probe: Probe) -> Document:
     """Return the document of a model; it has no config if the file contains only weights."""
-    from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
+    from policytool.formats.hdf5 import attributes  # h5py costs 80 ms at start
+    from policytool.formats.hdf5 import library as _hdf5
 
     with _hdf5.open_checked(probe, probe.path) as file:
         config = _hdf5.attribute_text(probe, file, CONFIG)
@@ -59,6 +60,11 @@ def read(probe: Probe) -> Document:
         group = _hdf5.group(file, WEIGHTS) if config is not None else file.id
         prefix = (WEIGHTS,) if config is not None else ()
         lists = _weight_lists(group, contents, prefix) if group is not None else None
+        unicode_attributes = frozenset(
+            name
+            for name, holder in ((CONFIG, file.id), (TRAINING, file.id), (LAYER_NAMES, group))
+            if holder is not None and attributes.is_unicode(holder, name.encode())
+        )
         if _hdf5.is_recording(probe, file):
             raise probe.failure(
                 "h5-not-keras",
@@ -82,6 +88,7 @@ def read(probe: Probe) -> Document:
         training_part=TRAINING if training is not None else None,
         layout=Layout.LEGACY_H5,
         tensors=tensors,
+        unicode_attributes=unicode_attributes,
         unlisted=unlisted,
         listed_layers=lists.layers if lists is not None else (),
         missing=lists.missing if lists is not None else (),

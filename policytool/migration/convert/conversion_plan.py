@@ -42,6 +42,7 @@ from policytool.migration.plan import (
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.rebuilt_layers import REVIVING
 from policytool.model import reading, tfjs_objections
+from policytool.model.compatibility import file_names
 from policytool.model.hazards import LAMBDA
 from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle, verdict_of
@@ -190,7 +191,6 @@ _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 """The container for each format that a conversion keeps; other formats change to one of these."""
 
 _NEEDED: Final = "incompatible-with-target"
-_ARCHIVE: Final = ".keras"
 _OF_EDITS: Final = frozenset({"wrapper-lost", remarks.YAML_REWRITTEN})
 """The codes of notes that apply to edited files, but not to converted files."""
 
@@ -403,6 +403,7 @@ def _conversion_plan(
                 (
                     *(note for note in base.notes if note.code not in _OF_EDITS),
                     *_notes_on_names(loaded.document),
+                    *_about_needed_name(verdict_of(loaded.loaders, target)),
                     *chosen.log.notes,
                 )
             )
@@ -414,6 +415,16 @@ def _conversion_plan(
         retrace=False,
     )
     return _Planned(plan=plan, result=chosen.result)
+
+
+def _about_needed_name(verdict: Verdict | None) -> Iterator[Note]:
+    """Yield a note if the target loads the file under another name."""
+    if (command := file_names.needed_name(verdict)) is not None:
+        yield Note(
+            severity=NoteSeverity.NOTE,
+            code="needed-name",
+            message=f"the file needs no conversion, only another name: {command}",
+        )
 
 
 def _notes_on_names(document: Document) -> Iterator[Note]:
@@ -514,7 +525,7 @@ def _attempt(
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     from policytool.formats import creating
 
-    document = creating.document(content, _path_in_container(loaded.document.path, target))
+    document = creating.document(content, loaded.document.path)
     after = reading.load_model(document)
     if target.is_tfjs:
         refusals = tuple(_refused_by_tfjs(after))
@@ -542,15 +553,6 @@ def rewrite_model(root: Unit, context: ConversionContext) -> Unit:
             root = rewrite.apply(root, context)
     return ordering.order_layers(
         encoding.keep_known(root, context.target, context.log), context.target
-    )
-
-
-def _path_in_container(path: str, target: Target) -> str:
-    """Return a path with the suffix of the container, because Keras 3 selects readers by suffix."""
-    return (
-        f"{path.removesuffix(_ARCHIVE)}.h5"
-        if target.container == "h5" and path.endswith(_ARCHIVE)
-        else path
     )
 
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from policytool.formats.edits import EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import propagation
@@ -92,11 +90,7 @@ def _with_reason(verdict: Verdict, reason: str | None) -> Verdict:
     """Return a verdict with an additional, last reason; unchanged if the reason is None."""
     if reason is None:
         return verdict
-    return replace(
-        verdict,
-        reason=verdict.reason or reason,
-        causes=(*verdict.causes, Cause(kind=Obstacle.GRAPH, reason=reason)),
-    )
+    return verdict.with_further_cause(Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
 def _revives_more(loader: str, first_release_by_class: Mapping[str, str]) -> str | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from policytool.formats.document import UNTYPED
+from policytool.formats.hdf5.read import TRAINING
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import inbound_nodes, optimizer_config
 from policytool.model.model import Obstacle
@@ -53,6 +54,11 @@ KEYS_OF_OPTIMIZED_LAYERS: Final = {
 The layer classes of tensorflow-model-optimization, with a key that others do not have. Its last
 release, 0.8, derives them from tf_keras: Keras 3.15 fails with "Only instances of `keras.Layer`".
 """
+
+
+UNICODE_TEXT: Final = (
+    "its JSON is stored as Unicode text, as h5py writes a str; TF 2.4 and older decode only bytes"
+)
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -310,6 +316,20 @@ def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
     )
 
 
+def _is_misplaced(module: str, name: str) -> bool:
+    """
+    Return whether a module of Keras certainly lacks a layer class of this name: another module than
+    that of all layers, and than those below it that define them.
+    """
+    if name in MODEL_CLASSES or not known_arguments.is_known(known_arguments.LAYERS, name):
+        return False
+    if module in {"keras.layers", "keras.src.layers"} or not f"{module}.".startswith("keras."):
+        return False
+    names = module.split(".")
+    depth = 4 if names[:3] == ["keras", "src", "layers"] else 3
+    return names[1:2] != ["src"] or len(names) <= depth
+
+
 def _meets_rank(evidence: Evidence) -> bool:
     """Whether the extra dimension of a Sequential's input shape reaches a layer that rejects it."""
     outcomes = (layer_facts(name).extra_axis for name in evidence.traits.shaped)
@@ -443,12 +463,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ".keras archives need TF 2.12 or later",
         lambda _: True,
     ),
+    # Keras 3.4 and 3.5 according to their sources
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "tf2.12 on, keras3.0 to keras3.3",
+        "unpacked archives need Keras 3.4 or later",
+        lambda evidence: evidence.document.config_file is not None,
+    ),
+    # Measured in TF 1.15, 2.1, 2.3, 2.4 and 2.5: since then, Keras decodes only bytes
     _row(
         Obstacle.CONTAINER,
         "h5",
-        "keras3.0 on",
-        "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files",
-        lambda evidence: evidence.document.path.endswith(".keras"),
+        "tf1.15 to tf2.4",
+        UNICODE_TEXT,
+        lambda evidence: not evidence.document.unicode_attributes <= {TRAINING},
     ),
     _row(
         Obstacle.CONTAINER,
@@ -727,32 +756,50 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     # .keras archives between families
     _row(
-        Obstacle.CONTAINER,
+        Obstacle.CLASS,
         "keras",
         "tf2.12",
         "TF 2.12 expects the model class in the module keras.engine",
         _foreign_module("keras.engine.functional"),
     ),
     _row(
-        Obstacle.CONTAINER,
+        Obstacle.CLASS,
         "keras",
         "tf2.15",
         "TF 2.15 expects the model class in the module keras.src.engine",
         _foreign_module("keras.src.engine.functional"),
     ),
     _row(
-        Obstacle.CONTAINER,
+        Obstacle.CLASS,
         "keras",
         "after tf2.15",
         "the model class is in a module that does not exist in tf_keras",
         _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
     ),
     _row(
-        Obstacle.CONTAINER,
-        "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
+        Obstacle.CLASS,
+        "h5 json keras",  # HDF5 of tf_keras has the module of a model that is nested twice
         "keras3.0 on",
         "the model class is in a module that does not exist in Keras 3",
-        _foreign_module("keras.src.models.functional"),
+        _foreign_module("keras.src.models.functional", "keras.src.models"),
+    ),
+    # Measured with two layer classes and 20 modules each in Keras 3.0, 3.3, 3.6 and 3.15
+    _row(
+        Obstacle.CLASS,
+        "json keras",
+        "keras3.0 on",
+        "a layer class of Keras has a module that does not contain it; Keras writes keras.layers",
+        lambda evidence: any(_is_misplaced(*each) for each in evidence.traits.references),
+    ),
+    _row(
+        Obstacle.CLASS,
+        "json keras",
+        "keras3.15 on",
+        "a layer class of Keras has a module of TensorFlow, which Keras 3.15 does not import",
+        lambda evidence: any(
+            module == "tensorflow.keras.layers" and name in known_classes()
+            for module, name in evidence.traits.references
+        ),
     ),
     _row(
         Obstacle.STORAGE,
@@ -900,13 +947,20 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             for name, policy in evidence.traits.layer_policies
         ),
     ),
-    # edited configs: measured in TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.0, 3.6 and 3.15
+    # edited configs: measured in TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.0, 3.3, 3.6 and 3.15
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "tf1.15 on, keras3.0",
         "an InputLayer has a policy instead of a dtype",
         lambda evidence: bool(evidence.traits.input_policies),
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.1 to keras3.3",
+        "an InputLayer has a policy object instead of a dtype",
+        lambda evidence: evidence.traits.input_policies == {"dict"},
     ),
     _row(
         Obstacle.KEY,

@@ -12,7 +12,7 @@ from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model import inbound_nodes
 from policytool.model.compatibility.quantized_kernels import CALIBRATED
 from policytool.model.model import Cause, Obstacle
-from policytool.model.tree import path_of
+from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import LOADERS, is_since, releases_in
@@ -93,6 +93,7 @@ def of(
     return (
         *_code(evidence.traits),
         *_untried_release(origins),
+        *_unshaped_input(evidence),
         *_merge((*group_doubts, *_axes(evidence, sites))),
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
@@ -356,6 +357,17 @@ def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
 def _untried_release(origins: Sequence[Release]) -> Iterator[Doubt]:
     if any(release.generation.id in UNTRIED for release in origins):
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="Keras 1 files were not tested"))
+
+
+def _unshaped_input(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield a doubt about an input of an edited config; Keras 3 certainly fails."""
+    inputs = evidence.traits.keys.get(INPUT_CLASS, ())
+    is_edited = evidence.traits.unshaped_input and "type_spec" not in inputs
+    if is_edited and evidence.document.format != "savedmodel":
+        reason = "an InputLayer has no `batch_input_shape`, without which many layers are not built"
+        yield Doubt(
+            cause=Cause(kind=Obstacle.KEY, reason=reason, class_name=INPUT_CLASS), loaders=_KERAS2
+        )
 
 
 def _about_bytecode(document: Document, group: ObjectGroup) -> Iterator[Doubt]:

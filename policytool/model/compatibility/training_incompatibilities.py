@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from policytool.formats.document import Layout
+from policytool.formats.hdf5.read import TRAINING
 from policytool.model import optimizer_config
+from policytool.model.compatibility.incompatibilities import UNICODE_TEXT
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
-from policytool.releases import keras_objects, known_arguments
+from policytool.releases import dtypes, keras_objects, known_arguments
 from policytool.releases.policy import Dynamic
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
@@ -48,6 +50,18 @@ _OF_KERAS2: Final = ("jit_compile", "is_legacy_optimizer")
 INNER_STATE: Final = ("optimizer", "inner_optimizer")
 """The group in a ``.keras`` with the state of an optimizer that was wrapped when it was saved."""
 
+
+_WITHOUT_DTYPE: Final = frozenset(
+    {
+        *("AUC", "BinaryIoU", "F1Score", "FBetaScore", "FalseNegatives", "FalsePositives", "IoU"),
+        *("MeanIoU", "OneHotIoU", "OneHotMeanIoU", "Precision", "PrecisionAtRecall", "R2Score"),
+        *("Recall", "RecallAtPrecision", "SensitivityAtSpecificity", "SpecificityAtSensitivity"),
+        *("TrueNegatives", "TruePositives"),
+    }
+)
+"""The metrics whose variables do not have the dtype of the metric in Keras 3.0 and 3.3."""
+
+_POLICIES_OF_KERAS2: Final = frozenset({"Policy", "PolicyV1"})
 
 _DEFAULT_OPTIMIZER: Final = "rmsprop"
 """
@@ -123,6 +137,15 @@ class TrainingEvidence(Struct, frozen=True, kw_only=True):
         if isinstance(loss, dict) and keras_objects.class_of(loss) is None:
             return tuple(loss.values())
         return tuple(loss) if isinstance(loss, list) else (loss,)
+
+    @property
+    def metrics(self) -> tuple[keras_objects.KerasObject, ...]:
+        """The metrics that are objects of a class."""
+        found = self.configuration if isinstance(self.configuration, dict) else {}
+        lists = {key: found.get(key) for key in ("metrics", "weighted_metrics")}
+        objects = filter(None, map(keras_objects.read, keras_objects.dicts(lists)))
+        kind = known_arguments.METRICS
+        return tuple(each for each in objects if known_arguments.is_class(kind, each.class_name))
 
 
 class TrainingRow(Struct, frozen=True, kw_only=True):
@@ -205,7 +228,45 @@ def _has_state_in(evidence: TrainingEvidence, *group: str) -> bool:
     return any(tensor.path[: len(group)] == group for tensor in evidence.document.tensors or ())
 
 
+def _has_policy(evidence: TrainingEvidence) -> bool:
+    """Return whether a metric that sums has a policy, or what is no dtype, as its dtype."""
+    return any(
+        serialized.class_name not in _WITHOUT_DTYPE
+        and (dtype := serialized.arguments.get("dtype")) is not None
+        and not (isinstance(dtype, str) and dtypes.itemsize(dtype))
+        for serialized in evidence.metrics
+    )
+
+
+def _has_policy_of_keras2(evidence: TrainingEvidence) -> bool:
+    """Return whether a metric has a policy in a format that Keras 3 does not read in metrics."""
+    policies = (serialized.arguments.get("dtype") for serialized in evidence.metrics)
+    return any(
+        isinstance(policy, dict) and keras_objects.class_of(policy) in _POLICIES_OF_KERAS2
+        for policy in policies
+    )
+
+
 REFUSALS: Final[tuple[TrainingRow, ...]] = (
+    _row(
+        "h5",
+        "tf1.15 to tf2.4",
+        UNICODE_TEXT,
+        lambda evidence: TRAINING in evidence.document.unicode_attributes,
+    ),
+    # Measured with all 43 metric classes: in Keras 3.0 and 3.3, the others ignore their dtype
+    _row(
+        "json keras",
+        "keras3.0 to keras3.4",
+        "a metric has a policy as its dtype, which needs Keras 3.5 or later",
+        _has_policy,
+    ),
+    _row(
+        "json keras",
+        "keras3.5 on",
+        "a metric has a policy in the format of Keras 2",
+        _has_policy_of_keras2,
+    ),
     _row(
         "h5",
         "tf1.15",

@@ -18,11 +18,11 @@ from policytool.model import optimizer_config
 from policytool.model.compatibility import optimizer_state, training_incompatibilities
 from policytool.model.model import PartVerdict
 from policytool.releases import keras_objects, known_arguments
-from policytool.releases.releases import KERAS2, family_of
+from policytool.releases.releases import KERAS2, KERAS3, family_of
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
     from policytool.releases.keras_objects import KerasObject
@@ -51,6 +51,9 @@ class LossOrMetric(Struct, frozen=True, kw_only=True):
     name: str
     is_class: bool = False
     """Whether it is an object of a class with this name, instead of a function."""
+
+    keys: frozenset[str] = frozenset()
+    """The config keys of an object."""
 
     @property
     def is_own(self) -> bool:
@@ -96,6 +99,11 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
                 else "cannot be found by its name in this file format"
             )
         )
+    refused = next(
+        (reason for entry in objects for reason in _refused_keys(evidence, loader, entry)), None
+    )
+    if refused is not None:
+        return PartVerdict(reason=refused)
     custom_entry = next((entry for entry in objects if entry.is_own), None)
     if custom_entry is not None:
         return PartVerdict(
@@ -155,8 +163,11 @@ def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
         return
     yielded: set[LossOrMetric] = set()
     for key, kind in _KEYS.items():
-        for name, is_class in _names(evidence.configuration.get(key)):
-            entry = LossOrMetric(kind=kind, name=name, is_class=is_class)
+        for name, config in _names(evidence.configuration.get(key)):
+            keys = config if config is not None and known_arguments.is_class(kind, name) else ()
+            entry = LossOrMetric(
+                kind=kind, name=name, is_class=config is not None, keys=frozenset(keys)
+            )
             is_by_shape = kind == known_arguments.METRICS and name in known_arguments.BY_SHAPE
             if entry not in yielded and not is_by_shape:
                 yielded.add(entry)
@@ -189,16 +200,25 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
     )
 
 
-def _names(value: Json) -> Iterator[tuple[str, bool]]:
+def _refused_keys(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) -> Iterator[str]:
+    """Yield why Keras 3 does not build a loss or metric of an archive: its class lacks a key."""
+    if family_of(loader) != KERAS3 or evidence.document.format not in _ARCHIVES or entry.is_own:
+        return
+    known = known_arguments.arguments(loader, entry.kind, entry.name)
+    if entry.is_class and known and (refused := sorted(entry.keys - known)):
+        yield f"{entry.words} has no argument `{short(refused[0])}`"
+
+
+def _names(value: Json) -> Iterator[tuple[str, Mapping[str, Json] | None]]:
     """
-    Yield the names in a value, and whether each is a class. The value may be a single name, a list,
-    or a list for each output.
+    Yield the names in a value, each with the config of an object; None for a function. The value
+    may be a single name, a list, or a list for each output.
     """
     pending = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, str):
-            yield item, False
+            yield item, None
         elif isinstance(item, list):
             pending += reversed(item)
         elif (serialized := keras_objects.read(item)) is not None:
@@ -207,13 +227,13 @@ def _names(value: Json) -> Iterator[tuple[str, bool]]:
             pending += reversed(item.values())
 
 
-def _name_of_object(serialized: KerasObject) -> tuple[str, bool]:
+def _name_of_object(serialized: KerasObject) -> tuple[str, Mapping[str, Json] | None]:
     if serialized.function is not None:
-        return serialized.function, False
+        return serialized.function, None
     wrapped = serialized.arguments.get("fn")
     if serialized.class_name in known_arguments.METRIC_WRAPPERS and isinstance(wrapped, str):
-        return wrapped, False
-    return serialized.class_name, True
+        return wrapped, None
+    return serialized.class_name, serialized.arguments
 
 
 def _unknown_optimizer_doubt(evidence: TrainingEvidence) -> str | None:

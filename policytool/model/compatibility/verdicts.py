@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from policytool.model.compatibility import open_questions as doubts
 from policytool.model.compatibility import (
+    file_names,
     serialized_objects,
     training_incompatibilities,
     training_verdicts,
 )
+from policytool.model.compatibility import open_questions as doubts
 from policytool.model.compatibility.incompatibilities import (
     EXPORTED,
     REFUSALS,
@@ -118,9 +119,14 @@ def verdicts(stored: StoredVariables) -> Sequence[Verdict]:
             *_unlike_neighbors(matching_rows),
         )
     }
-    return Verdicts(
-        sorted({*LOADERS, *others}, key=position),
-        lambda loader: others[loader] if loader in others else judge(loader),
+    return file_names.under_name(
+        Verdicts(
+            sorted({*LOADERS, *others}, key=position),
+            lambda loader: others[loader] if loader in others else judge(loader),
+        ),
+        document.format,
+        document.local_path,
+        is_directory=document.config_file is not None,
     )
 
 

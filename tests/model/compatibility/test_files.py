@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
+import pytest
 
 import policytool
+from policytool.model.compatibility.file_names import needed_name, without_path
 from policytool.model.compatibility.incompatibilities import EXPORTED
 from policytool.releases.releases import KERAS3, family_of
 from tests.helpers import changed_fixtures
+from tests.helpers.convertible_models import input2
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import dense, h5_model, sequential
+from tests.helpers.small_models import dense, h5_model, keras_members, keras_zip, sequential
+from tests.model.compatibility.test_configs import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -128,6 +133,19 @@ def test_input_accepts_only_policies_that_name_a_dtype(tmp_path: Path) -> None:
         reason = "an InputLayer has a policy instead of a dtype"
         is_policy = dtype != "float32"
         assert (reason in [one.reason for one in verdicts["keras3.0"].causes]) is is_policy, dtype
+        reason = "an InputLayer has a policy object instead of a dtype"
+        causes = [one.reason for one in verdicts["keras3.3"].causes]
+        assert (reason in causes) is isinstance(dtype, dict), dtype
+
+
+def test_input_without_a_shape(tmp_path: Path) -> None:
+    """Keras 3 requires a shape, and Keras 2 does not build layers that need one."""
+    config = functional(input2("a", 6), {**dense("b"), "inbound_nodes": [[["a", 0, 0, {}]]]})
+    del config["config"]["layers"][0]["config"]["batch_input_shape"]
+    verdicts = _verdicts(h5_model(tmp_path / "model.h5", config, weights=False))
+    reason = "an InputLayer has no `batch_input_shape`, without which many layers are not built"
+    assert reason in [doubt.reason for doubt in verdicts["tf2.15"].doubts]
+    assert verdicts["keras3.15"].reason == "an InputLayer has no shape, which Keras 3 requires"
 
 
 def test_layer_without_a_module_is_not_found(tmp_path: Path) -> None:
@@ -154,10 +172,104 @@ def test_output_of_a_missing_layer_is_not_found(tmp_path: Path) -> None:
     assert _edited(tmp_path, edit)["keras3.15"].reason == reason
 
 
-def test_keras3_reads_no_hdf5_with_the_extension_of_archives(tmp_path: Path) -> None:
-    """Keras 2 reads it."""
-    for name, fails in (("m.h5", False), ("m.hdf5", False), ("m.keras", True)):
-        verdicts = _verdicts(h5_model(tmp_path / name, sequential(dense()), weights=False))
-        reason = "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files"
-        for loader, is_shown in (("keras3.15", fails), ("tf2.15", False)):
-            assert (reason in [one.reason for one in verdicts[loader].causes]) is is_shown, name
+_ARCHIVE_NAME = "Keras loads an archive only if its name ends with .keras"
+_HDF5_NAME = "Keras 3 loads HDF5 only if its name ends with .h5 or .hdf5"
+_DIRECTORY_NAME = "Keras does not load a directory whose name ends with .keras"
+_UNPACKED = "unpacked archives need Keras 3.4 or later"
+
+
+def _written(path: Path, kind: str) -> Path:
+    """Write a model as HDF5, as an archive, or as an unpacked archive."""
+    members = keras_members({**sequential(dense()), "module": "keras"})
+    if kind == "h5":
+        return h5_model(path, sequential(dense()), weights=False)
+    if kind == "keras":
+        return keras_zip(path, members)
+    path.mkdir()
+    for member, data in members.items():
+        (path / member).write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reasons", "expected"),
+    [
+        ("h5", "m.h5", (None, None, None), ""),
+        ("h5", "m.hdf5", (None, None, None), ""),
+        ("h5", "m.keras", (None, _HDF5_NAME, _HDF5_NAME), "m.h5"),
+        ("h5", "m.H5", (None, _HDF5_NAME, _HDF5_NAME), "m.h5"),
+        ("h5", "m v1.2", (None, _HDF5_NAME, _HDF5_NAME), "m v1.2.h5'"),
+        ("keras", "m.keras", (None, None, None), ""),
+        ("keras", "m.bin", (_ARCHIVE_NAME, _ARCHIVE_NAME, _ARCHIVE_NAME), "m.keras"),
+        ("keras", "m", (_ARCHIVE_NAME, _ARCHIVE_NAME, _ARCHIVE_NAME), "m.keras"),
+        ("unpacked", "m", (_UNPACKED, _UNPACKED, None), ""),
+        ("unpacked", "m.h5", (_UNPACKED, _UNPACKED, None), ""),
+        ("unpacked", "m.keras", (_UNPACKED, _UNPACKED, _DIRECTORY_NAME), "m"),
+    ],
+)
+def test_keras_selects_the_format_by_the_name(
+    tmp_path: Path, kind: str, name: str, reasons: tuple[str | None, ...], expected: str
+) -> None:
+    """A file under another name fails, and the reason has the command that renames it."""
+    verdicts = _verdicts(_written(tmp_path / name, kind))
+    about_names = {_ARCHIVE_NAME, _HDF5_NAME, _DIRECTORY_NAME, _UNPACKED}
+    for loader, reason in zip(("tf2.15", "keras3.0", "keras3.15"), reasons, strict=True):
+        causes = {without_path(cause.reason) for cause in verdicts[loader].causes}
+        assert causes & about_names == ({reason} if reason else set())
+    command = needed_name(verdicts["keras3.15"])
+    assert (command or "").endswith(expected)
+    assert (command is None) == (not expected)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reads", "trains"),
+    [
+        (None, True, True),
+        ("model_config", False, False),
+        ("training_config", True, False),
+        ("layer_names", False, False),
+    ],
+)
+def test_older_releases_decode_only_bytes(
+    tmp_path: Path, attribute: str | None, *, reads: bool, trains: bool
+) -> None:
+    """A str that h5py writes as an attribute is Unicode text, which h5py 2 decodes itself."""
+    copy = tmp_path / "model.h5"
+    shutil.copyfile(FIXTURES / "tf2.3/default_float32_compiled.h5", copy)
+    if attribute is not None:
+        with h5py.File(copy, "r+") as file:
+            holder = file["model_weights"] if attribute == "layer_names" else file
+            text = np.char.decode(np.asarray(holder.attrs[attribute], "S"))
+            del holder.attrs[attribute]
+            holder.attrs[attribute] = text.tolist()
+    verdicts = _verdicts(copy)
+    for loader, is_old in (("tf2.4", True), ("tf2.5", False)):
+        verdict = verdicts[loader]
+        assert verdict.loads is (reads or not is_old)
+        if verdict.loads:
+            assert verdict.training is not None
+            assert (verdict.training.reason is None) is (trains or not is_old)
+
+
+@pytest.mark.parametrize(
+    ("module", "loads"),
+    [
+        ("keras.layers", True),
+        ("keras.src.layers", True),
+        ("keras.src.layers.core.dense", True),
+        ("keras", False),
+        ("keras.models", False),
+        ("keras.src.layers.core", False),
+        ("keras.layers.core", False),
+        ("tensorflow.keras.layers", False),
+    ],
+)
+def test_module_of_a_layer_contains_its_class(tmp_path: Path, module: str, *, loads: bool) -> None:
+    """Keras 3 looks up a class in the stored module, and in no other."""
+    config = json.loads((FIXTURES / "keras3.0/default_float32.json").read_text(encoding="utf-8"))
+    (layer,) = (one for one in config["config"]["layers"] if one["config"]["name"] == "dense")
+    assert layer["class_name"] == "Dense"
+    layer["module"] = module
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    assert _verdicts(path)["keras3.15"].loads is loads

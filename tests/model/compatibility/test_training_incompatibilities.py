@@ -20,6 +20,7 @@ from policytool.migration import planning
 from policytool.migration.plan import apply_edits
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
+from policytool.model.compatibility.incompatibilities import UNICODE_TEXT
 from policytool.model.compatibility.training_incompatibilities import (
     LOST_STATE,
     REFUSALS,
@@ -29,19 +30,20 @@ from policytool.model.compatibility.training_incompatibilities import (
 from policytool.model.compatibility.training_verdicts import verdict
 from policytool.model.model import Outcome
 from policytool.model.tree import storage
-from policytool.releases.releases import KERAS3, LOADERS
+from policytool.releases.releases import KERAS3, LOADERS, family_of
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import instance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from policytool.formats.document import Document
     from policytool.support.text.jsontext import Json
 
 Loads = dict[str, Any]
 
+KERAS3_LOADERS: Final = tuple(name for name in LOADERS if family_of(name) == KERAS3)
 RECORDS: Final = ("loads.json", "loads_migrated.json")
 STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
     (FIXTURES / "training_state.json").read_text(encoding="utf-8")
@@ -180,6 +182,9 @@ def test_every_row_applies_to_some_fixture() -> None:
         "the loss is a Keras 2 object with arguments that Keras 3 does not support",
         "a loss or a metric has an array as an argument",  # in claims.zip
         "the loss is an object with the argument `fn`",
+        "a metric has a policy as its dtype",
+        "a metric has a policy in the format of Keras 2",
+        UNICODE_TEXT.partition(",")[0],
         *OPTIMIZERS,
     }
 
@@ -231,6 +236,33 @@ def test_losses(loss: Any, *, refused: bool) -> None:
     found = structs.replace(_evidence(document), configuration={"loss": loss})
     assert (verdict(found, "keras3.15").reason is not None) is refused
     assert verdict(found, "tf2.15").outcome is Outcome.LOADS
+
+
+_POLICY: Final = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}}
+
+
+@pytest.mark.parametrize(
+    ("class_name", "config", "failing"),
+    [
+        ("MeanSquaredError", {"dtype": "float16"}, ()),
+        ("MeanSquaredError", {"dtype": "mixed_float16"}, ("keras3.0", "keras3.3")),
+        ("MeanSquaredError", {"dtype": _POLICY}, ("keras3.0", "keras3.3")),
+        ("AUC", {"dtype": "mixed_float16"}, ()),
+        ("MeanSquaredError", {"dtype": instance("Policy", name="float32")}, KERAS3_LOADERS),
+        ("MeanSquaredError", {"autocast": True}, KERAS3_LOADERS),
+        ("AUC", {"my_option": 1}, KERAS3_LOADERS),
+    ],
+)
+def test_configs_of_metrics_in_archives(
+    class_name: str, config: dict[str, Any], failing: Collection[str]
+) -> None:
+    """Keras 3 builds the metrics of an archive when it loads the training configuration."""
+    document = _document("keras3.0/adam_autowrap_mf16.keras", migrated=False)
+    metric = {"module": "keras.metrics", "class_name": class_name, "config": config}
+    training = {"optimizer": "rmsprop", "loss": "mse", "metrics": [metric]}
+    found = structs.replace(_evidence(document), configuration=training)
+    refusing = [loader for loader in KERAS3_LOADERS if verdict(found, loader).reason is not None]
+    assert refusing == list(failing)
 
 
 @pytest.mark.parametrize("name", ["focal_loss_fixed", "loss_fn", "<lambda>"])

@@ -19,7 +19,11 @@ from policytool.formats import format_detection
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
 from policytool.model import reading, writer_version
-from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
+from policytool.model.compatibility.incompatibilities import (
+    REFUSALS,
+    UNICODE_TEXT,
+    Evidence,
+)
 from policytool.model.compatibility.shared_layers import shared_layers
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
@@ -57,9 +61,13 @@ ORBAX: Final = frozenset(row.reason for row in REFUSALS if row.formats == {"orba
 
 EDITED: Final = (
     "a cropping layer leaves nothing of its input",
+    "a layer class of Keras has a module of TensorFlow, which Keras 3.15 does not import",
+    "a layer class of Keras has a module that does not contain it; Keras writes keras.layers",
     "a layer is in a module of tf_keras",
     "an InputLayer has a mixed policy instead of a dtype",
     "an InputLayer has a policy instead of a dtype",
+    "an InputLayer has a policy object instead of a dtype",
+    UNICODE_TEXT,
     "the module of a layer is null",
 )
 """Reasons that ``test_files.py`` tests."""
