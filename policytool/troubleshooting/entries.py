@@ -392,14 +392,24 @@ def messages(lines: list[str]) -> list[Message]:
     """
     Return the messages in the lines of a text, without frames and their source lines.
 
-    Of a traceback without its last line, the message is the source line that raises the exception.
+    Of a traceback without its last line, the message is the source line that raises the exception,
+    or the last frame if there is nothing but frames.
     """
-    groups = [*_group_lines(lines)]
+    groups = [*_group_lines(lines)] or [*_last_frame(lines)]
     last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
     return [
         Message(lines=tuple(group), is_exception=raised, is_last=number >= last)
         for number, (raised, group) in enumerate(groups)
     ]
+
+
+def _last_frame(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
+    """Yield the last line that is a frame, if there is one."""
+    for number, raw_line in reversed([*enumerate(lines, 1)]):
+        line = raw_line[:_LONGEST]
+        if _FRAME.search(line) is not None:
+            yield False, [(number, _SPACES.sub(" ", line))]
+            return
 
 
 def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:

@@ -316,6 +316,16 @@ def test_a_traceback_without_line_breaks_is_read() -> None:
     assert best(text) == "unknown-layer-functional"
 
 
+def test_a_traceback_without_its_exception_is_read() -> None:
+    """Of a text that contains nothing but frames, the functions say what failed."""
+    frames = (
+        '  File "/x/site-packages/tensorflow/python/keras/engine/functional.py", line 667, in '
+        "{}\n    a, b, c = reconstruct_from_config(config)\n"
+    )
+    assert best(frames.format("from_config")) == "other-load-error"
+    assert best(frames.format("call")) is None
+
+
 @for_each(
     ("text", "expected"),
     [
