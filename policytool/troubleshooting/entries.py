@@ -18,6 +18,9 @@ confidence are sorted by line, the last line first, and then by the order of the
 is left out if its confidence is at most half of the highest one, or if an entry with a higher
 confidence matches the same line.
 
+If only the place of an error is known, or nothing, the search is repeated without quotes, which
+users leave out when they retype a message.
+
 The text may contain colors, prefixes of log lines, frames of tracebacks, and lines that a terminal
 broke.
 """
@@ -39,7 +42,7 @@ from policytool.support.errors import UsageError
 from policytool.support.limits import MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class Specificity(Enum):
@@ -74,6 +77,10 @@ class Pattern(Struct, frozen=True, kw_only=True):
     condition. It is compiled only if ``regex`` matches.
     """
 
+    def without_quotes(self) -> Pattern:
+        """Return the pattern for texts from which all quotes were removed."""
+        return replace(self, regex=_without_quotes(self.regex.pattern))
+
 
 class Step(Struct, frozen=True, kw_only=True):
     """An instruction for the user: a sentence, and a command if there is one for it."""
@@ -104,6 +111,10 @@ class Entry(Struct, frozen=True, kw_only=True):
     fix: tuple[Step, ...]
     sources: tuple[str, ...] = ()
     """Public reports of the message."""
+
+    def without_quotes(self) -> Entry:
+        """Return the entry with patterns for texts from which all quotes were removed."""
+        return replace(self, patterns=tuple(pattern.without_quotes() for pattern in self.patterns))
 
 
 class Family(Struct, frozen=True, kw_only=True):
@@ -174,7 +185,7 @@ def _patterns(entry: Mapping[str, Any], expressions: Mapping[str, str]) -> Itera
                 (pattern, "") if isinstance(pattern, str) else (pattern["regex"], pattern["needs"])
             )
             yield Pattern(
-                regex=re.compile(_expanded(regex, expressions), re.MULTILINE),
+                regex=re.compile(_with_any_quotes(_expanded(regex, expressions)), re.MULTILINE),
                 specificity=specificity,
                 needs=_expanded(required, expressions),
             )
@@ -183,6 +194,51 @@ def _patterns(entry: Mapping[str, Any], expressions: Mapping[str, str]) -> Itera
 def _expanded(regex: str, expressions: Mapping[str, str]) -> str:
     """Return a regular expression, with expressions instead of the references to them."""
     return _REFERENCE.sub(lambda reference: expressions[reference[1]], regex)
+
+
+_QUOTES_OF_MESSAGES: Final = re.compile(
+    r"""(?P<other>\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<double>")|`(?P<counted>(?=[?{]))?"""
+)
+"""The quotes in a regular expression, outside of sets of characters."""
+
+
+def _with_any_quotes(regex: str) -> str:
+    """
+    Return a regular expression that also matches messages in which users have replaced quotes, or
+    lost those of Markdown.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        if other := match["other"]:
+            return other
+        if match["double"]:
+            return "[\"'`]"
+        return "[`']" if match["counted"] is not None else "[`']?"
+
+    return _QUOTES_OF_MESSAGES.sub(replacement, regex)
+
+
+_ANY_QUOTE: Final = re.compile(
+    r"""(?P<set>\[['"`]{1,3}\]|['"`])(?P<counted>\?|\{\d{0,3},?\d{0,3}\})?|(?P<other>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.)""",
+    re.DOTALL,
+)
+"""A quote or a set of quotes in a regular expression, or another part of it."""
+
+
+@cache
+def _without_quotes(regex: str) -> re.Pattern[str]:
+    """Return a regular expression for texts without quotes; where a quote ended, a word ends."""
+    parts = list[str]()
+    for match in _ANY_QUOTE.finditer(regex):
+        if match["other"] is not None:
+            parts.append(match["other"])
+        elif (
+            match["counted"] is None
+            and re.match(r"[\w})\]]", "".join(parts[-1:])[-1:])
+            and not regex[match.end() : match.end() + 1].isalnum()
+        ):
+            parts.append(r"(?!\w)")
+    return re.compile("".join(parts), re.MULTILINE)
 
 
 def _unwrapped(text: str) -> str:
@@ -250,10 +306,17 @@ _RAISED: Final = re.compile(
 _RAISE: Final = re.compile(r"\s{0,200}raise \w")
 """A source line that tells the message of a traceback that ends with it."""
 
+_LOST_LINE_BREAK: Final = re.compile(
+    r"\s(?=File \"[^\"]{1,400}\", line \d"
+    r"|(?:[a-z]\w{0,80}\.){0,10}[A-Z]\w{0,80}(?:Error|Exception): )"
+)
+"""Where the lines of a traceback began, in a text that lost its line breaks."""
+
 _SPACES: Final = re.compile(r"\s+")
 _SEPARATORS: Final = (" ", "", " ")
 """Separators to join lines with: users break messages at spaces, and terminals anywhere."""
 
+_ANY_QUOTES: Final = re.compile("['\"`]")
 _OTHER_QUOTES: Final = str.maketrans('`"', "''")
 """Quotes that users write instead of those of the message, as in Markdown."""
 
@@ -269,6 +332,12 @@ class Message(Struct, frozen=True, kw_only=True):
 
     is_last: bool
     """Whether no exception follows in the text."""
+
+    def without_quotes(self) -> Message:
+        """Return the message without quotes."""
+        return replace(
+            self, lines=tuple((number, _ANY_QUOTES.sub("", line)) for number, line in self.lines)
+        )
 
     def joined_lines(self) -> tuple[str, ...]:
         """
@@ -309,12 +378,11 @@ def plain_lines(text: str) -> list[str]:
     escaped quotes and line breaks in a log are quotes and line breaks.
     """
     without_escapes = _ESCAPES.sub("", text).translate(_QUOTES)
-    if (
-        "\n" not in without_escapes.strip()
-        and "\\n" in without_escapes
-        and "Traceback (most" in without_escapes
-    ):
-        without_escapes = without_escapes.replace("\\n", "\n")
+    if "\n" not in without_escapes.strip():
+        if "\\n" in without_escapes and "Traceback (most" in without_escapes:
+            without_escapes = without_escapes.replace("\\n", "\n")
+        elif _FRAME.search(without_escapes[:_LONGEST]):
+            without_escapes = _LOST_LINE_BREAK.sub("\n", without_escapes)
     return [
         _FRAMES_OF_BOXES.sub("", _PREFIX.sub("", line)) for line in without_escapes.splitlines()
     ]
@@ -324,14 +392,24 @@ def messages(lines: list[str]) -> list[Message]:
     """
     Return the messages in the lines of a text, without frames and their source lines.
 
-    Of a traceback without its last line, the message is the source line that raises the exception.
+    Of a traceback without its last line, the message is the source line that raises the exception,
+    or the last frame if there is nothing but frames.
     """
-    groups = [*_group_lines(lines)]
+    groups = [*_group_lines(lines)] or [*_last_frame(lines)]
     last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
     return [
         Message(lines=tuple(group), is_exception=raised, is_last=number >= last)
         for number, (raised, group) in enumerate(groups)
     ]
+
+
+def _last_frame(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
+    """Yield the last line that is a frame, if there is one."""
+    for number, raw_line in reversed([*enumerate(lines, 1)]):
+        line = raw_line[:_LONGEST]
+        if _FRAME.search(line) is not None:
+            yield False, [(number, _SPACES.sub(" ", line))]
+            return
 
 
 def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
@@ -513,18 +591,16 @@ def explain_text(text: str, model: str | None = None) -> Explanation:
     lines = plain_lines(text)
     if not any(line.strip() for line in lines):
         raise UsageError("the error message is empty; paste a message or a whole traceback")
-    all_messages = messages(lines)
     full_text = "\n".join(lines)
-    weighted_messages = [
-        _Place(message=message, texts=message.joined_lines(), weight=weight)
-        for message, weight in zip(all_messages, _weights(all_messages), strict=True)
-    ]
-    all_texts = "\n".join(text for place in weighted_messages for text in place.texts)
-    best = [
-        match
-        for entry in entries()
-        if (match := _best_match(entry, weighted_messages, all_texts, full_text, lines)) is not None
-    ]
+    all_messages = messages(lines)
+    best = _all_matches(all_messages, entries(), full_text, lines)
+    if max((match.confidence for match in best), default=0) <= Specificity.CONTEXT.value:
+        best += _all_matches(
+            [message.without_quotes() for message in all_messages],
+            (entry.without_quotes() for entry in entries()),
+            full_text,
+            lines,
+        )
     best.sort(key=lambda match: (-match.confidence, -match.line))
     path, release = model or _model_path(full_text), _failing_release(full_text)
     return Explanation(
@@ -535,10 +611,33 @@ def explain_text(text: str, model: str | None = None) -> Explanation:
     )
 
 
+def _all_matches(
+    all_messages: Sequence[Message],
+    all_entries: Iterable[Entry],
+    full_text: str,
+    lines: Sequence[str],
+) -> list[Match]:
+    """Return the match of each entry that matches a message, in the order of the entries."""
+    places = [
+        _Place(message=message, texts=message.joined_lines(), weight=weight)
+        for message, weight in zip(all_messages, _weights(all_messages), strict=True)
+    ]
+    all_texts = "\n".join(text for place in places for text in place.texts)
+    return [
+        match
+        for entry in all_entries
+        if (match := _best_match(entry, places, all_texts, full_text, lines)) is not None
+    ]
+
+
 def _worth_showing(best: Sequence[Match]) -> Iterator[Match]:
     """Yield the matches to report, the best first, as the docstring of the module describes."""
     highest: dict[int, float] = {}
+    shown = set[str]()
     for match in best:
+        if match.entry.id in shown:
+            continue
+        shown.add(match.entry.id)
         if match.confidence > best[
             0
         ].confidence * _SHARE and match.confidence >= highest.setdefault(

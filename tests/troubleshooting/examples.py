@@ -141,6 +141,7 @@ EXAMPLES: Final = {
     "missing-checkpoint": exported("tf2.15/default_float32", "SavedModel"),
     "checkpoint-dtype": exported("tf2.15/default_float32", "float32"),
     "damaged-checkpoint": exported("tf2.15/default_float32", "SavedModel"),
+    "policy-as-dtype": Example(files={}, shown="mixed_bfloat16"),
     "policy-argument": Example(
         files={}, fix_files={"model.h5": "tf2.15/default_float32.h5"}, shown="mixed_bfloat16"
     ),
@@ -222,5 +223,6 @@ EXAMPLES: Final = {
     "graph-dtype": exported("tf2.15/default_float32", "TF 2.15"),
     "graph-name": exported("tf2.15/global_mixed_float16", "serving_default"),
     "path-object": h5("tf2.15/default_float32.h5", "HDF5"),
+    "model-path": h5("tf2.15/default_float32.h5", "HDF5"),
 }
 """By the id of the entry."""

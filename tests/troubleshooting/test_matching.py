@@ -306,6 +306,42 @@ def test_a_traceback_in_one_line_of_a_log_is_read() -> None:
     assert best(text) == RECORD[name]["cause"]
 
 
+def test_a_traceback_without_line_breaks_is_read() -> None:
+    """Forms and chats join lines; then the frames do not hide the exception."""
+    text = (
+        'Traceback (most recent call last): File "/x/app.py", line 75, in f model = '
+        'load_model(path) File "/x/site-packages/keras/models.py", line 142, in load_model '
+        "ValueError: Unknown layer: Functional"
+    )
+    assert best(text) == "unknown-layer-functional"
+
+
+def test_a_traceback_without_its_exception_is_read() -> None:
+    """Of a text that contains nothing but frames, the functions say what failed."""
+    frames = (
+        '  File "/x/site-packages/tensorflow/python/keras/engine/functional.py", line 667, in '
+        "{}\n    a, b, c = reconstruct_from_config(config)\n"
+    )
+    assert best(frames.format("from_config")) == "other-load-error"
+    assert best(frames.format("call")) is None
+
+
+@for_each(
+    ("text", "expected"),
+    [
+        ("AttributeError: str object has no attribute quantization_mode", "policy-format"),
+        ("AttributeError: module keras has no attribute mixed_precision", "keras-2-api"),
+        ('AttributeError: "str" object has no attribute "quantization_mode"', "policy-format"),
+        ("The filepath provided must end in .keras (Keras model format).", "weights-suffix"),
+        ("The filepath provided must end in '.keras' (Keras model format).", "weights-suffix"),
+        ("module os has no attribute mixed_precisions", None),
+    ],
+)
+def test_quotes_of_messages_do_not_matter(text: str, expected: str | None) -> None:
+    """Users retype messages without quotes or with others, and pages drop those of Markdown."""
+    assert best(text) == expected
+
+
 def test_empty_text_is_invalid_usage() -> None:
     """White space and colors are not a message."""
     for text in ("", " \n\t", "\x1b[0m"):
