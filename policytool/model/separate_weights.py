@@ -84,6 +84,7 @@ def _joined(architecture: Document, weights: Document, path: AnyPath) -> LoadedM
         architecture,
         format=_FORMATS[weights.layout or Layout.SCOPES],
         layout=weights.layout,
+        local_path=None,
         tensors=tuple(tensor for tensor, _ in renamed),
         state=(),
         unlisted=weights.unlisted,

@@ -778,7 +778,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     _row(
         Obstacle.CLASS,
-        "h5 json keras",  # HDF5 of tf_keras has the module of a model that is nested twice
+        "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
         "keras3.0 on",
         "the model class is in a module that does not exist in Keras 3",
         _foreign_module("keras.src.models.functional", "keras.src.models"),
