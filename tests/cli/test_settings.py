@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import run
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
@@ -266,6 +268,23 @@ def test_forbidden_policy_fails_unless_the_baseline_has_it(project: Path) -> Non
     ended = run("audit", "--fail-on", "error", "--ignore", "PT1,PT2,PT3,PT5")
     assert ended.code == 1
     assert "PT413 error  mlp/new has the forbidden policy float16" in ended.out
+
+
+def test_forbidden_policies_apply_to_graphs_without_policies(project: Path) -> None:
+    """An export for serving has no policies, but its signatures have dtypes."""
+    model = str(FIXTURES / "keras3.15/global_mixed_float16.export")
+    settings = project / "policytool.toml"
+    command = ("audit", model, "--select", "PT413", "--format", "json")
+    for policies, expected in (
+        ('"float16"', ["signature serve", "signature serving_default"]),
+        ('"mixed_float16"', ["signature serve", "signature serving_default"]),
+        ('"bfloat16", "mixed_bfloat16", "int8_from_mixed_float16"', []),
+    ):
+        settings.write_text(f"forbid = [{policies}]", encoding="utf-8")
+        findings = json.loads(run(*command).out)["models"][0]["findings"]
+        assert [
+            entry["message"].partition(" computes 1 MatMul in float16")[0] for entry in findings
+        ] == expected
 
 
 def test_unknown_forbidden_policy_is_an_error(project: Path) -> None:
