@@ -194,7 +194,8 @@ class AuditCommandLine(CacheArguments):
     forbid: Annotated[
         tuple[str, ...],
         CommandLineOption(
-            "Report layers with these policies, such as float16, as errors.",
+            "Report layers with these policies, such as float16, and graphs in their dtypes, as "
+            "errors.",
             Group.SELECTION,
             is_only_setting=True,
             from_file=read_policies,

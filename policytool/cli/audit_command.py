@@ -317,7 +317,10 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
     file, written = terminal.baseline, terminal.write_baseline
     is_new = file is not None and written is not None and written.resolve() == file.resolve()
     is_read = file is not None and (file.exists() or not is_new)
-    baseline = baselines.read(file) if file is not None and is_read else Baseline()
+    baseline = Baseline()
+    if file is not None and is_read:
+        source = settings.source_file("baseline")
+        baseline = baselines.read(file, source.display_path if source is not None else None)
     question = _question(arguments, terminal, baseline)
     every = _inputs(terminal, paths)
     if terminal.stdout_format == json_lines.FORMAT:

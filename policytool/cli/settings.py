@@ -289,10 +289,17 @@ def automatic_source(name: str) -> SettingsFile | None:
     Return the automatically found settings file, if it sets this key in the running command; None
     if the value has another source.
     """
+    file = source_file(name)
+    return file if file is not None and file.is_found else None
+
+
+def source_file(name: str) -> SettingsFile | None:
+    """
+    Return the settings file, if it sets this key in the running command; None if the value has
+    another source.
+    """
     context = click.get_current_context()
     file: SettingsFile | None = context.meta.get(_SOURCE)
-    if file is None or not file.is_found:
-        return None
     structured = STRUCTURED + name.replace("_", "-") in context.meta and name not in context.params
     return (
         file

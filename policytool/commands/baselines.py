@@ -27,33 +27,38 @@ if TYPE_CHECKING:
     from policytool.rules.selection.suppressions import Suppressions
 
 
-def read(file: Path) -> Baseline:
+def read(file: Path, settings_file: str | None = None) -> Baseline:
     """
     Return the baseline in a file.
 
+    :param settings_file: the path of the settings file that names the baseline; None for an option
     :raises BaselineError: if the file cannot be read, or is not a baseline.
     """
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    subject = (
+        f"--baseline {shown}"
+        if settings_file is None
+        else f"{settings_file}: the key 'baseline' names {shown}, which"
+    )
     try:
         text = opening.read_user_file(file, limits.JSON_BYTES).decode("utf-8")
         return baselines.parse(text).at(
             lambda path: path if is_url(path) else display_path(file.parent / path)
         )
     except opening.TooLargeError as error:
-        raise BaselineError(f"--baseline {file} has {error.excess}") from error
+        raise BaselineError(f"{subject} has {error.excess}") from error
     except FileNotFoundError as error:
         raise BaselineError(
-            f"--baseline {file} does not exist; create it with --write-baseline {file}"
+            f"{subject} does not exist; create it with --write-baseline {shown}"
         ) from error
     except OSError as error:
-        raise BaselineError(
-            f"--baseline {file} cannot be read: {error.strerror or error}"
-        ) from error
+        raise BaselineError(f"{subject} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise BaselineError(
-            f"--baseline {file} is not UTF-8 text; regenerate it with --write-baseline"
+            f"{subject} is not UTF-8 text; regenerate it with --write-baseline"
         ) from error
     except BaselineError as error:
-        raise BaselineError(f"--baseline {file} {error}") from error
+        raise BaselineError(f"{subject} {error}") from error
 
 
 def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Input]:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from policytool import comparison as comparing
 from policytool.commands.batch.isolation import failure_from, run_isolated
 from policytool.commands.inspect import Failure
+from policytool.comparison.result import NO_VALUES
 from policytool.comparison.variables import Opened
 from policytool.formats import discovery, format_detection
 from policytool.support import steps
@@ -116,7 +117,7 @@ def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Co
         # the limits for one file apply to both models together
         both = dict.fromkeys(subject.document.path for subject in subjects)
         stack.enter_context(steps.budget(" or ".join(both)))
-        opened = Opened(reason="--no-values is set")
+        opened = Opened(reason=NO_VALUES)
         if values:
             from policytool.formats.format_detection import open_values
 

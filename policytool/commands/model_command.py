@@ -93,12 +93,19 @@ class _Attempt(Struct, frozen=True, kw_only=True):
     output: AnyPath | None = None
     """The value of ``-o``; None for the default name."""
 
+    to: str | None = None
+    """The value of ``--to``, which sets the policies that the remedies set layer by layer."""
+
+    patterns: tuple[tuple[str, str], ...] = ()
+    """Values of ``--set`` that set the same policies as those of the remedies."""
+
     def options(self) -> Options:
         """Return the options of ``migrate``."""
         loader, containers = target_and_containers(self.target) if self.target else (None, ())
         scaled = any(remedy.keep_loss_scale for remedy in self.remedies)
         return Options(
-            to=next((remedy.to for remedy in self.remedies if remedy.to is not None), None),
+            to=self.to
+            or next((remedy.to for remedy in self.remedies if remedy.to is not None), None),
             assignments=tuple(Assignment(pattern=path, policy=name) for path, name in self._sets()),
             loss_scale=LossScales.KEEP if scaled else LossScales.DROP,
             target=loader,
@@ -137,10 +144,25 @@ class _Attempt(Struct, frozen=True, kw_only=True):
             return Effect.CUSTOM_CODE
         return Effect.RESCALED if self.allow_weight_rewrite else Effect.UNCHANGED
 
+    def shorter(self, loaded: LoadedModel) -> Iterator[_Attempt]:
+        """Yield attempts with fewer options, which may set the same policies."""
+        policies = dict(self._sets())
+        if len(policies) < 2:  # noqa: PLR2004  # a single option cannot become shorter
+            return
+        options = self.options()
+        if options.to is None and len(set(policies.values())) == 1:
+            yield replace(self, to=next(iter(policies.values())))
+        short = planning.with_layers(loaded, replace(options, assignments=()), policies)
+        if len(short.assignments) < len(policies):
+            pairs = ((entry.pattern, entry.policy) for entry in short.assignments)
+            yield replace(self, patterns=tuple(pairs))
+
     def _sets(self) -> tuple[tuple[str, str], ...]:
-        """Return the policy of each layer that the remedies set, without duplicates."""
+        """Return the values of ``--set``, without duplicates."""
+        if self.to is not None:
+            return ()
         pairs = (pair for remedy in self.remedies for pair in remedy.assignments)
-        return tuple(dict.fromkeys(pairs))
+        return self.patterns or tuple(dict.fromkeys(pairs))
 
 
 class _Outcome(Struct, frozen=True, kw_only=True):
@@ -159,8 +181,14 @@ class _Outcome(Struct, frozen=True, kw_only=True):
     left: tuple[Finding, ...] = ()
     """The findings because of which the result fails the audit."""
 
-    exists: bool = False
-    """Whether the output already exists."""
+    existing: AnyPath | None = None
+    """The output, if it already exists."""
+
+    keeps_format: bool = False
+    """Whether ``--in-place`` can write the result."""
+
+    policies: tuple[tuple[str, str | None], ...] = ()
+    """The paths of the layers of the result, with their policies."""
 
     required: Severity = Severity.WARNING
     """The severity from which on a finding that is left makes the attempt fail."""
@@ -177,6 +205,25 @@ class _Outcome(Struct, frozen=True, kw_only=True):
     def passes(self) -> bool:
         """Whether no finding of the required severity is left."""
         return self.reason is None and not self.failing
+
+    def command(self, target: str | None) -> ModelCommand:
+        """
+        Return the command. If its output exists, a run of the command may have left the original,
+        which fails the audit: the command then replaces the original, if the format stays.
+        """
+        existing: str | None = None
+        overwrite: tuple[str, ...] = ()
+        if self.existing is not None and self.keeps_format:
+            overwrite = ("--in-place",)
+        elif self.existing is not None:
+            existing, overwrite = display_path(self.existing), ("--existing", "replace")
+        return ModelCommand(
+            target=target,
+            arguments=(*self.attempt.arguments(), *self.output, *overwrite),
+            effect=self.effect,
+            leaves=tuple(sorted({finding.rule for finding in self.left})),
+            existing=existing,
+        )
 
 
 def plan_commands(
@@ -306,20 +353,27 @@ class _Planner:
         for attempt in self._attempts(target):
             outcome = self._outcome(attempt)
             if outcome.passes:
-                overwrite = ("--existing", "replace") if outcome.exists else ()
-                arguments = (*attempt.arguments(), *outcome.output, *overwrite)
-                return ModelCommand(
-                    target=target,
-                    arguments=arguments,
-                    effect=outcome.effect,
-                    leaves=tuple(sorted({finding.rule for finding in outcome.left})),
-                )
+                return self._shortest(outcome).command(target)
             outcomes.append(outcome)
         return ModelCommand(
             target=target,
             reason=_no_command(outcomes),
             is_beyond_limit=any(reading.BEYOND in outcome.refusals for outcome in outcomes),
         )
+
+    def _shortest(self, outcome: _Outcome) -> _Outcome:
+        """Return the outcome of a shorter call that sets the same policies, or else the same."""
+        loaded = self._case.loaded
+        for attempt in outcome.attempt.shorter(loaded) if loaded is not None else ():
+            other = self._outcome(attempt)
+            if (
+                other.passes
+                and (other.policies, other.effect) == (outcome.policies, outcome.effect)
+                and {finding.rule for finding in other.left}
+                <= {finding.rule for finding in outcome.left}
+            ):
+                return other
+        return outcome
 
     def _attempts(self, target: str | None) -> Iterator[_Attempt]:
         """Yield the calls to try, in the order of how much they change."""
@@ -420,15 +474,19 @@ class _Planner:
         if self._is_read_only and attempt.output is None:
             output = Path(output.name)
             output_arguments = ("-o", output.name)
+        planned = migration_preview.planned_model(loaded, options, destination, plan)
         return _Outcome(
             attempt=attempt,
             effect=attempt.effect(preview.plan),
-            left=self._remaining_findings(
-                migration_preview.planned_model(loaded, options, destination, plan), attempt
-            ),
+            left=self._remaining_findings(planned, attempt),
             required=self._required,
-            exists=opening.is_taken(output),
+            existing=output if opening.is_taken(output) else None,
+            keeps_format=isinstance(self._source, Path)
+            and attempt.output is None
+            and container != TFJS
+            and plan.written_format == plan.format,
             output=output_arguments,
+            policies=tuple((layer.path, layer.policy) for layer in planned.layers),
         )
 
     def _remaining_findings(self, planned: LoadedModel, attempt: _Attempt) -> tuple[Finding, ...]:

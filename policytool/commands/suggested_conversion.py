@@ -1,7 +1,8 @@
 """
-Reads the only model of ``inspect``. If the newest Keras fails to load it, or may fail because of a
-Lambda, also plans the command that ``audit`` prints. If it does not fail, also looks up which
-exporters of Keras support it. For weights, also finds the architectures that they fit.
+Reads the only model of ``inspect``. If the newest Keras fails to load it, may fail because of a
+Lambda, or loads it with other predictions, also plans the command that ``audit`` prints. If it does
+not fail, also looks up which exporters of Keras support it. For weights, also finds the
+architectures that they fit.
 
 Rules and plans are imported only if a command must be planned, because their import takes as long
 as ``inspect`` does.
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from policytool.commands.batch.isolation import run_isolated
 from policytool.commands.batch.task import Task
@@ -28,9 +30,10 @@ from policytool.commands.inspect import (
 from policytool.formats import CONVERTED, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
+from policytool.model.compatibility.changed_activations import changed_activations
 from policytool.model.hazards import LAMBDA
-from policytool.model.model import Model, verdict_of
-from policytool.releases.releases import KERAS3, newest
+from policytool.model.model import Model, Obstacle, verdict_of
+from policytool.releases.releases import KERAS3, family_of, newest
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.formats.document import Document
+    from policytool.model.compatibility.changed_activations import ChangedActivation
     from policytool.model.loaded_model import LoadedModel
 
 
@@ -67,15 +71,21 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
         return failure_of(source, error)
     verdict = verdict_of(model.loaders, newest(KERAS3).id)
     fails = verdict is not None and verdict.reason is not None
-    exports = () if fails else _exports(loaded)
-    if not fails and (
-        verdict is None or all(doubt.class_name != LAMBDA for doubt in verdict.doubts)
-    ):
-        return InspectedModel(model=model, extras=ModelExtras(exports=exports))
+    extras = ModelExtras()
+    if not fails:
+        extras = ModelExtras(exports=_exports(loaded), changed_activations=_changed(loaded))
+        if not extras.changed_activations and (
+            verdict is None
+            or all(
+                doubt.class_name != LAMBDA and doubt.kind is not Obstacle.RESULTS
+                for doubt in verdict.doubts
+            )
+        ):
+            return InspectedModel(model=model, extras=extras)
     fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
     if isinstance(fix, Failure):
         fix = SuggestedFix(obstacle=fix.message)
-    return InspectedModel(model=model, extras=ModelExtras(exports=exports, fix=fix))
+    return InspectedModel(model=model, extras=replace(extras, fix=fix))
 
 
 TASK: Final = Task(
@@ -105,6 +115,16 @@ def _fits(document: Document, source: Input) -> FittingArchitectures | None:
     path = source.path
     found = run_isolated(source.display_path, lambda: fitting_architectures(document, path))
     return None if isinstance(found, Failure) else found
+
+
+def _changed(loaded: LoadedModel) -> tuple[ChangedActivation, ...]:
+    """Return the activations with another formula in the releases of Keras 3 that load a model."""
+    loading = (
+        verdict.loader
+        for verdict in loaded.model.loaders
+        if verdict.loads and family_of(verdict.loader) == KERAS3
+    )
+    return tuple(changed_activations(loaded, loading))
 
 
 def _exports(loaded: LoadedModel) -> tuple[ExportSummary, ...]:

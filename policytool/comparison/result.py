@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from policytool.model.model import Layer, Variable, Writer
     from policytool.support.text.jsontext import Absent, Json
 
+NO_VALUES: Final = "--no-values is set"
+"""The reason why no values were compared, if the user asked for it."""
+
 
 class Aspect(StrEnum):
     """The property of a layer, optimizer or signature that differs."""

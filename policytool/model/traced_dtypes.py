@@ -121,6 +121,15 @@ def signatures(document: Document) -> tuple[Signature, ...]:
     return tuple(traced_signatures)
 
 
+def matrix_ops(document: Document) -> Iterator[tuple[Trace, tuple[TracedOp, ...]]]:
+    """
+    Yield the matrix products, convolutions and RNN kernels of each entry point: of the signatures
+    or, if there are none, of the functions of the root object.
+    """
+    for trace in document.traces:
+        yield trace, tuple(op for op in _tally(trace.ops).ops if op.amp == graph_ops.ALLOW)
+
+
 def layer_tallies(
     document: Document, placed: Placed
 ) -> tuple[Mapping[int, Tally], Mapping[int, Tally]]:

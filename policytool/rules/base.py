@@ -141,6 +141,12 @@ class ModelCommand(Struct, frozen=True, kw_only=True):
     effect: Effect | None = None
     """The effect of the command on the results of the model; None without a command."""
 
+    existing: str | None = None
+    """
+    The path in reports of the output, if it already exists and the command replaces it; None if the
+    command replaces the model in place.
+    """
+
     leaves: tuple[str, ...] = ()
     """The rules for which the result still fails the audit. None of their findings is an error."""
 

@@ -8,13 +8,14 @@ from policytool.formats import keras_hub
 from policytool.formats.keras_archive import TASK
 from policytool.formats.tfjs import QUANTIZED
 from policytool.migration.planning import notes
-from policytool.model import presets
+from policytool.model import presets, traced_dtypes
 from policytool.model.model import Source
-from policytool.releases import dtype_support, dtypes
+from policytool.releases import dtype_support, dtypes, policy
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS2
 from policytool.rules.base import Fix, Needs, Remedy, Severity, rule
 from policytool.rules.half_precision import float32_remedy
+from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -480,12 +481,14 @@ def preset_task_fails(case: RuleInput, _options: AuditOptions) -> Iterator[Findi
 )
 def forbidden_policy(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
-    Layers have a policy that the setting ``forbid`` names.
+    Layers have a policy that the setting ``forbid`` names, or a graph computes in its dtype.
 
-    The policy is stored in the file, or is the default of the release that wrote it. Exported
-    graphs have no policies.
+    The policy is stored in the file, or is the default of the release that wrote it. A SavedModel
+    without Keras metadata has no policies. The rule then reports each signature with matrix
+    products, convolutions or RNN kernels in the compute dtype of a forbidden policy: float16 for
+    ``float16`` and ``mixed_float16``.
 
-    Source: the policies that ``inspect`` shows.
+    Source: the policies and the ops of signatures that ``inspect`` shows.
     """
     loaded = case.loaded if _STAND_IN not in options.forbidden else None
     for index, layer in enumerate(case.model.layers):
@@ -496,3 +499,30 @@ def forbidden_policy(case: RuleInput, options: AuditOptions) -> Iterator[Finding
                 detail=layer.policy or "",
                 remedy=float32_remedy(loaded, [index]) if loaded is not None else None,
             )
+    if case.loaded is None:
+        yield from _forbidden_graphs(case, options)
+
+
+def _forbidden_graphs(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """Yield a finding for each signature that computes in the dtype of a forbidden policy."""
+    named = (policy.policy_from_name(name) for name in options.forbidden)
+    policies = group_pairs(
+        (entry.compute_dtype, entry.name) for entry in named if entry.quantization is None
+    )
+    advice = (
+        f"export the model again with layers in {_STAND_IN}"
+        if _STAND_IN not in options.forbidden
+        else None
+    )
+    for trace, ops in traced_dtypes.matrix_ops(case.document):
+        subject = f"{'signature' if trace.signature else 'function'} {trace.entry}"
+        for dtype, names in policies.items():
+            kinds = [f"{op.count} {op.op}" for op in ops if op.dtype == dtype]
+            if kinds:
+                noun = "policy" if len(names) == 1 else "policies"
+                yield forbidden_policy.finding(
+                    f"{subject} computes {join_first(kinds)} in {dtype}, the compute dtype of the "
+                    f"forbidden {noun} {' and '.join(names)}",
+                    detail=f"{subject} {dtype}",
+                    advice=advice,
+                )

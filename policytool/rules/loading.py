@@ -8,10 +8,10 @@ from policytool.formats.document import LOST_VALUES
 from policytool.migration import planning
 from policytool.migration.planning import decisions
 from policytool.model import custom_classes, exports, tfjs_objections
-from policytool.model.compatibility import serialized_objects, stored_variables
+from policytool.model.compatibility import stored_variables
+from policytool.model.compatibility.changed_activations import changed_activations
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
-from policytool.releases import known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
     EXPORTERS,
@@ -423,42 +423,21 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
                     detail=_cause_detail(verdict, cause),
                     advice=fixes.conversion_advice(case, verdict.loader, cause.remedy),
                 )
-    writer = case.loaded.origins[-1].id
-    for name, layers in _changing_activations(case).items():
-        written = known_arguments.activation_values(name, writer)
-        for target in options.targets:
-            computed = known_arguments.activation_values(name, target)
-            if written is not None and computed is not None and written != computed:
-                place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
-                yield changed_activation.finding(
-                    f"{release_name(target)} uses a different formula for {name} than the release "
-                    f"that wrote the file: {computed[_AT_MINUS_ONE]:g} instead of "
-                    f"{written[_AT_MINUS_ONE]:g} for the input -1{_further_layers(place)}",
-                    path=layers[0],
-                    address=_cause_address(case, place),
-                    detail=f"{target} {name}",
-                    advice=fixes.conversion_advice(
-                        case,
-                        target,
-                        "pass a custom function with the original formula in custom_objects",
-                    ),
-                )
-
-
-def _changing_activations(case: RuleInput) -> dict[str, tuple[str, ...]]:
-    """
-    Return the activations in a model whose function differs between releases, with the layers that
-    use them.
-    """
-    layers_by_name: dict[str, tuple[str, ...]] = {}
-    for entry in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
-        if entry.kind == known_arguments.ACTIVATIONS and known_arguments.is_known(
-            entry.kind, entry.class_name
-        ):
-            layers_by_name[entry.class_name] = tuple(
-                dict.fromkeys((*layers_by_name.get(entry.class_name, ()), *entry.layers))
-            )
-    return layers_by_name
+    for change in changed_activations(case.loaded, options.targets):
+        place = Cause(kind=Obstacle.CLASS, reason="", layers=change.layers)
+        yield changed_activation.finding(
+            f"{release_name(change.loader)} uses a different formula for {change.name} than the "
+            f"release that wrote the file: {change.computed[_AT_MINUS_ONE]:g} instead of "
+            f"{change.written[_AT_MINUS_ONE]:g} for the input -1{_further_layers(place)}",
+            path=change.layers[0],
+            address=_cause_address(case, place),
+            detail=f"{change.loader} {change.name}",
+            advice=fixes.conversion_advice(
+                case,
+                change.loader,
+                "pass a custom function with the original formula in custom_objects",
+            ),
+        )
 
 
 @rule(

@@ -695,3 +695,11 @@ def test_numbered_variables_of_a_custom_class_keep_their_numbers() -> None:
     path = FIXTURES / "keras3.15" / "custom_layer.keras"
     layers = {layer.class_name: layer for layer in policytool.diff(path, path).layers}
     assert [pair.name for pair in layers["Scale"].variables] == ["0"]
+
+
+def test_the_reason_not_to_compare_values_is_given_once() -> None:
+    """A note has it, so that the cells of variables need not repeat it."""
+    models = [FIXTURES / f"keras3.15/global_{policy}.keras" for policy in ("float16", "float32")]
+    report = run("diff", "--no-values", "--format", "markdown", *models).out
+    assert report.count("not compared") > 2
+    assert report.count("--no-values is set") == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import run
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
@@ -259,13 +261,31 @@ def test_forbidden_policy_fails_unless_the_baseline_has_it(project: Path) -> Non
     h5_model(project / "model.h5", sequential(dense("old", "float16"), dense("other")))
     ended = run("audit", "--fail-on", "error")
     assert ended.code == 3
-    assert "known.json does not exist. Create it with --write-baseline" in ended.err
+    missing = "policytool.toml: the key 'baseline' names known.json, which does not exist. Create"
+    assert f"{missing} it with --write-baseline known.json" in " ".join(ended.err.split())
     assert run("audit", "--fail-on", "error", "--write-baseline", "known.json").code == 0
     assert run("audit", "--fail-on", "error").code == 0
     h5_model(project / "model.h5", sequential(dense("old", "float16"), dense("new", "float16")))
     ended = run("audit", "--fail-on", "error", "--ignore", "PT1,PT2,PT3,PT5")
     assert ended.code == 1
     assert "PT413 error  mlp/new has the forbidden policy float16" in ended.out
+
+
+def test_forbidden_policies_apply_to_graphs_without_policies(project: Path) -> None:
+    """An export for serving has no policies, but its signatures have dtypes."""
+    model = str(FIXTURES / "keras3.15/global_mixed_float16.export")
+    settings = project / "policytool.toml"
+    command = ("audit", model, "--select", "PT413", "--format", "json")
+    for policies, expected in (
+        ('"float16"', ["signature serve", "signature serving_default"]),
+        ('"mixed_float16"', ["signature serve", "signature serving_default"]),
+        ('"bfloat16", "mixed_bfloat16", "int8_from_mixed_float16"', []),
+    ):
+        settings.write_text(f"forbid = [{policies}]", encoding="utf-8")
+        findings = json.loads(run(*command).out)["models"][0]["findings"]
+        assert [
+            entry["message"].partition(" computes 1 MatMul in float16")[0] for entry in findings
+        ] == expected
 
 
 def test_unknown_forbidden_policy_is_an_error(project: Path) -> None:

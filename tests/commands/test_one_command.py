@@ -90,3 +90,42 @@ def test_no_advice_names_a_command_beside_that_of_the_model() -> None:
             for finding in audited.findings:
                 if has_command and finding.rule.startswith("PT5"):
                     assert finding.advice is None, (entry.display_path, target, finding)
+
+
+def forbidden_float16(path: Path) -> str:
+    """Return the report of an audit that forbids float16, in one line."""
+    settings = path.with_name("policytool.toml")
+    settings.write_text('forbid = ["float16"]\ntarget = ["keras3"]\n', encoding="utf-8")
+    return " ".join(run("audit", path, "--config", settings).out.replace("\\\n", " ").split())
+
+
+def test_command_for_all_layers_has_a_single_policy(tmp_path: Path) -> None:
+    """``--to`` sets the policies of all layers, and ``--set`` those of some."""
+    whole, mixed = tmp_path / "whole.keras", tmp_path / "mixed.keras"
+    shutil.copyfile(FIXTURES / "keras3.15/global_float16.keras", whole)
+    shutil.copyfile(FIXTURES / "keras3.15/per_layer.keras", mixed)
+    assert forbidden_float16(whole).endswith(f"policytool migrate {whole} --to float32")
+    assert forbidden_float16(mixed).endswith(
+        f"policytool migrate {mixed} --set '.*_float16=float32' --set '.*_bfloat16=float32'"
+    )
+
+
+def test_command_replaces_the_model_if_its_result_exists(tmp_path: Path) -> None:
+    """The original, which still fails, would get the same command again and again."""
+    path = tmp_path / "model.keras"
+    shutil.copyfile(FIXTURES / "keras3.15/global_float16.keras", path)
+    assert run("migrate", path, "--to", "float32").code == 0
+    assert forbidden_float16(path).endswith(f"migrate {path} --to float32 --in-place")
+    assert run("migrate", path, "--to", "float32", "--in-place").code == 0
+    assert forbidden_float16(path) == "Checked 1 model for Keras 3: no findings"
+
+
+def test_command_for_another_format_says_that_its_result_exists(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(FIXTURES / "tf2.15/per_layer", path)
+    (command, *_) = commands(path, "keras3")
+    assert command.arguments is not None
+    assert run("migrate", path, *command.arguments).code == 0
+    (result,) = (entry.name for entry in tmp_path.iterdir() if entry != path)
+    report = " ".join(run("audit", path, "--target", "keras3").out.split())
+    assert f"/{result} exists: if it is the result, remove this model)" in report

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
+import h5py
 import pytest
 
 import policytool
@@ -18,20 +20,25 @@ from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from policytool.formats.discovery import Input
 
 
-def failing_models() -> Iterator[tuple[Input, InspectedModel]]:
+def models_with_fixes() -> Iterator[tuple[Input, InspectedModel]]:
     """
-    Yield models in a sample of the fixtures that have a fix and fail to load in the newest Keras.
+    Yield models in a sample of the fixtures that the newest Keras fails to load, or that it loads
+    with other predictions.
     """
     every = discovery.inputs([str(FIXTURES)])
     for found in sampled("suggested conversions", every, share=10):
         read = suggested_conversion.attempt(found)
-        if isinstance(read, InspectedModel) and any(
-            verdict.loader == "keras3.15" and verdict.reason is not None
-            for verdict in read.model.loaders
+        if isinstance(read, InspectedModel) and (
+            read.extras.changed_activations
+            or any(
+                verdict.loader == "keras3.15" and verdict.reason is not None
+                for verdict in read.model.loaders
+            )
         ):
             yield found, read
 
@@ -41,7 +48,7 @@ def test_each_fixture_has_the_first_fix_of_its_audit() -> None:
     """Some of a hundred fixtures have one."""
     different = []
     fixes = 0
-    for found, read in failing_models():
+    for found, read in models_with_fixes():
         command, *_ = policytool.audit(found.local_path, target="keras3").commands
         fix = read.extras.fix
         fixes += fix is not None
@@ -59,6 +66,7 @@ def test_each_fixture_has_the_first_fix_of_its_audit() -> None:
         "tf2.4/wrappers_mixed.json",
         "tf2.15/rnn.h5",
         "tf2.15/per_layer",
+        "keras2.2.4/rnn.h5",
     ],
 )
 def test_both_print_the_same_line(name: str) -> None:
@@ -93,6 +101,25 @@ def test_a_lambda_that_only_scales_has_a_fix(name: str) -> None:
     printed = run("inspect", FIXTURES / name).out
     assert "unknown in Keras 3" in printed
     assert "\n  fix: policytool migrate" in printed
+
+
+def test_other_predictions_are_reported_for_the_releases_that_audit_reports(tmp_path: Path) -> None:
+    """Keras 3 loads the model, but computes hard_sigmoid with another formula."""
+    line = (
+        "predictions differ in Keras 3.0 to 3.15: other formula of hard_sigmoid (model/dense) "
+        "fix: policytool migrate"
+    )
+    for activation, expected in (("hard_sigmoid", True), ("sigmoid", False)):
+        path = tmp_path / f"{activation}.h5"
+        shutil.copyfile(FIXTURES / "tf2.15/default_float32.h5", path)
+        with h5py.File(path, "r+") as file:
+            config = file.attrs["model_config"].replace('"relu"', f'"{activation}"')
+            file.attrs["model_config"] = config
+        text = " ".join(run("inspect", path).out.split())
+        assert "Keras 3.0 to 3.15" in text
+        assert (line in text) is expected
+        findings = policytool.audit(path, target="keras3").findings
+        assert ("PT504" in {finding.rule for finding in findings}) is expected
 
 
 def test_a_reason_is_printed_once() -> None:

@@ -11,7 +11,14 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pairing, Presence
+from policytool.comparison.result import (
+    NO_VALUES,
+    POLICIES,
+    Aspect,
+    ComparisonVerdict,
+    Pairing,
+    Presence,
+)
 from policytool.formats import TITLES
 from policytool.releases import keras_objects
 from policytool.releases.policy import Dynamic, Fixed
@@ -393,7 +400,8 @@ def _verdict(values: ValueComparison) -> tuple[str, Tone]:
             }
             return rounded_words[values.rounded or Presence.BOTH], Tone.CAUTION
         case ComparisonVerdict.NOT_COMPARED:
-            return f"not compared: {values.reason or ''}", Tone.DIM
+            reason = "" if values.reason in {None, NO_VALUES} else f": {values.reason}"
+            return f"not compared{reason}", Tone.DIM  # a note has the reason for all variables
         case ComparisonVerdict.DIFFERENT:
             if values.differing is None:
                 return values.reason or "different", Tone.BAD

@@ -192,10 +192,19 @@ def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _effects(command: ModelCommand) -> str:
-    """Return the effect of a command, and the rules for which the result still fails the audit."""
-    effect = EFFECTS[command.effect] if command.effect is not None else ""
-    verb = "remains" if len(command.leaves) == 1 else "remain"
-    return f"{effect}; {', '.join(command.leaves)} {verb}" if command.leaves else effect
+    """
+    Return the effect of a command, the rules for which the result still fails the audit, and how to
+    end a repetition: the command does not remove the model, which then fails again.
+    """
+    parts = [EFFECTS[command.effect]] if command.effect is not None else []
+    if command.leaves:
+        verb = "remains" if len(command.leaves) == 1 else "remain"
+        parts.append(f"{', '.join(command.leaves)} {verb}")
+    if command.existing is not None:
+        parts.append(
+            f"{layout.file(command.existing)} exists: if it is the result, remove this model"
+        )
+    return "; ".join(parts)
 
 
 def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:

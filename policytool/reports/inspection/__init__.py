@@ -19,10 +19,10 @@ from policytool.commands.inspect import ExportSummary, ModelExtras, SuggestedFix
 from policytool.formats import TITLES, orbax
 from policytool.formats.document import LOST_VALUES
 from policytool.formats.saved_model import DAMAGE, MISSING
-from policytool.model.model import Effect, Source
+from policytool.model.model import Effect, Obstacle, Source, verdict_of
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
-from policytool.releases.releases import CURRENT, EXPORTERS
+from policytool.releases.releases import CURRENT, EXPORTERS, KERAS3, newest, release_name
 from policytool.reports import layout
 from policytool.reports.fields import table_cells, table_columns
 from policytool.reports.inspection._layer_tree import has_only_weights, layer_table
@@ -72,6 +72,7 @@ from policytool.reports.words import (
 )
 from policytool.support.grouping import group_pairs
 from policytool.support.patterns import selection
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -223,10 +224,10 @@ def page(selected: SelectedInspection, view: View) -> Page:
 def _model(
     selected: SelectedInspection, model: Model, layers: Sequence[Layer], view: View
 ) -> Iterator[Block]:
-    yield _verdict(model)
+    extras = selected.extras.get(model.path, ModelExtras())
+    yield _verdict(model, extras)
     if view.is_searchable:
         yield _figures(model)
-    extras = selected.extras.get(model.path, ModelExtras())
     fix = extras.fix or SuggestedFix()
     if fix.arguments is not None:
         effect = f" ({EFFECTS[fix.effect]})" if fix.effect is not Effect.UNCHANGED else ""
@@ -299,10 +300,11 @@ def _architectures(fits: FittingArchitectures | None) -> Iterator[Block]:
         yield Command(label=label, words=migrate_words(fits.command[0], fits.command[1:]))
 
 
-def _verdict(model: Model) -> Verdict:
+def _verdict(model: Model, extras: ModelExtras) -> Verdict:
     """
     Return the answer to whether the model can be used: code that runs when it is loaded, the
-    programs that serve it, the releases that load it, and why current ones do not.
+    programs that serve it, the releases that load it, why current ones do not, and which predict
+    something else.
     """
     current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
     warning, serving = _code_warning(model), _serving(model)
@@ -332,7 +334,28 @@ def _verdict(model: Model) -> Verdict:
         Sentence(text=f"{'' if number else function}{label} {text}", tone=tone)
         for number, (label, text, tone) in enumerate(lines)
     ]
+    parts += [Sentence(text=text, tone=Tone.CAUTION) for text in _changed_results(model, extras)]
     return Verdict(parts=tuple(parts), subject=model.path)
+
+
+def _changed_results(model: Model, extras: ModelExtras) -> Iterator[str]:
+    """Yield what the releases of Keras 3 compute differently, although they load the model."""
+    verdict = verdict_of(model.loaders, newest(KERAS3).id)
+    for cause in verdict.doubts if verdict is not None and verdict.loads else ():
+        if cause.kind is Obstacle.RESULTS:
+            yield f"no correct results in {release_name(newest(KERAS3).id)}: {cause.reason}"
+    among = [verdict.loader for verdict in model.loaders]
+    for (name, layers), loaders in group_pairs(
+        ((change.name, change.layers), change.loader) for change in extras.changed_activations
+    ).items():
+        yield (
+            f"predictions differ in {loader_ranges(loaders, among)}: other formula of {name} "
+            f"({join_and_count(layers, _LAYERS)})"
+        )
+
+
+_LAYERS: Final = 3
+"""The most layers that a sentence names."""
 
 
 def _code_warning(model: Model) -> str:

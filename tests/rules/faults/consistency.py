@@ -112,6 +112,7 @@ def _mixed_task(folder: Path) -> Path:
 FAULTS: Final = (
     _forbidden("keras3.15/per_layer.keras", "float16"),
     _forbidden("keras3.15/default_float32.keras", "float32", is_fixed=False),
+    _forbidden("keras3.15/global_mixed_float16.export", "mixed_float16", is_fixed=False),
     *(
         Fault("PT401", f"{dtype} variables", partial(_stored_as, dtype=dtype))
         for dtype in ("float16", "float64")
