@@ -21,5 +21,6 @@ def test_layer_that_rounds_integers_has_the_effect_of_its_user() -> None:
         for call, sensitivity in ((ids, 0.0), (table, 0.9), (dense, 1.0))
     ]
     diagnosis = check(model(*calls)).check
+    assert diagnosis is not None
     first = next(candidate_layers.rankings(diagnosis, ("ids", "table", "dense")))
     assert first["ids"] > first["dense"]
