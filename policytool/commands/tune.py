@@ -392,9 +392,12 @@ def _layer(
 ) -> TunedLayer:
     """Return a layer with the trials and measurements that concern it."""
     kept = best is not None and path in best.kept
-    trial_without_layer = (
-        search.trials.known(frozenset(best.kept) - {path}) if best and kept else None
-    )
+    trial_without_layer = None
+    if best is not None and kept:
+        set_kept = frozenset(best.kept)
+        trial_without_layer = search.trials.known(set_kept - {path}) or search.failure(
+            set_kept, frozenset({path})
+        )
     trial_with_only_layer = search.trials.known(frozenset(candidates.paths) - {path})
     return TunedLayer(
         path=path,

@@ -42,11 +42,12 @@ BEFORE: Final = Path(__file__).with_suffix(".json")
 
 HEADER: Final = (
     *("model", "library", "policy", "tolerance", "candidates", "kept", "before", "trials"),
-    *("before", "error", "unseen inputs", "promise"),
+    *("before", "time", "error", "unseen inputs", "promise"),
 )
 HEADING: Final = "## Trials of tune and of an earlier search"
 ABOUT: Final = """\
-- No GPU; times are left out, because the earlier search ran on another machine
+- 2 cores shared with other programs, no GPU; the earlier search ran on another machine, so its
+  times cannot be compared
 - Keras 3.15.1, tf_keras 2.21.0, TensorFlow 2.21.0
 
 `tests/bench/tune_table.py` writes this section, for models of `tests/bench/tune_models.py`.
@@ -106,6 +107,7 @@ def tuned(path: Path, policy: str, tolerance: float, python: str) -> Row:
             "kept": list(result.kept),
             "trials": len(result.trials),
             "ending": values["ending"],
+            "seconds": values["seconds"],
             "error": best.get("error"),
             "promise": best.get("promise"),
             "unseen": unseen,
@@ -135,6 +137,7 @@ def cells(row: Row, before: Row) -> Iterator[str]:
     yield from (str(row["candidates"]), str(len(row["kept"])), str(before["kept"]))
     ended = "" if row["ending"] == "minimal" else f" ({row['ending']})"
     yield from (f"{row['trials']}{ended}", str(before["trials"]))
+    yield f"{row['seconds']:.0f} s"
     yield from (number(row["error"]), unseen(row["unseen"], row["tolerance"]))
     promise = row["promise"] or {}
     needed = f" ({promise['needed']:,})" if promise.get("needed") else ""

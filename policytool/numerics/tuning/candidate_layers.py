@@ -197,6 +197,7 @@ def rankings(check: Check, paths: tuple[str, ...]) -> Iterator[Mapping[str, floa
     many small errors add up, the effect of a layer depends on the number of layers after it.
     """
     effects = _losses(check.runs[0], paths, origins.call_effect)
+    _add_rounded_inputs(check.runs[0], Choices(paths=paths), effects)
     if any(effects.values()):
         yield effects
     yield _losses(check.runs[0], paths, origins.call_loss)
@@ -207,7 +208,7 @@ def rankings(check: Check, paths: tuple[str, ...]) -> Iterator[Mapping[str, floa
 
 def _losses(
     run: CheckRun, paths: tuple[str, ...], loss: Callable[[LayerCall], float]
-) -> Mapping[str, float]:
+) -> dict[str, float]:
     """
     Return the loss of each layer. The losses of ops and inner layers count for the layer that
     determines their dtype.
@@ -220,6 +221,19 @@ def _losses(
         for path in origins.deciding_layers(run, place, choices):
             loss_by_path[path] = math.hypot(loss_by_path[path], loss(call))
     return loss_by_path
+
+
+def _add_rounded_inputs(run: CheckRun, choices: Choices, effects: dict[str, float]) -> None:
+    """
+    Raise the effect of layers to that of the rounding of their outputs in a layer that uses them.
+    The sensitivity of the model to the outputs says nothing about it if these are integers.
+    """
+    for place, call in enumerate(run.calls):
+        effect = origins.rounding_effect(call)
+        if effect and not call.is_model:
+            for producer in origins.rounding_producers(run.calls, place):
+                for path in origins.deciding_layers(run, producer, choices):
+                    effects[path] = effects[path] or effect
 
 
 def decided_calls(check: Check, paths: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -309,7 +309,7 @@ class Ending(StrEnum):
     """Why a search ended."""
 
     MINIMAL = "minimal"
-    """The removal of each single layer was tried, and the objective was then not met."""
+    """Trials showed that the objective is not met if one more layer is converted."""
 
     IMPOSSIBLE = "impossible"
     """The objective is not met even with every candidate in float32."""
@@ -419,8 +419,8 @@ class TunedLayer(LayerEvidence, frozen=True, kw_only=True):
 
     excess_if_converted: float | None
     """
-    The excess of the trial that also converts this layer; None if the result converts the layer, or
-    the search ended before that trial.
+    The excess of the trial that also converts this layer, or shows that the set without it fails;
+    None if the result converts the layer, or the search ended before that trial.
     """
 
     excess_by_itself: float | None

@@ -4,7 +4,7 @@ set is tried at most once.
 
 A set *passes* if its trial meets the objective. The search assumes that a set passes if one of its
 subsets passes, which may be wrong if errors cancel out. Every set that the search returns was
-tried. For a set that it reports as minimal, the removal of each layer was tried too.
+tried. For a set that it reports as minimal, trials show that it fails without each of its layers.
 
 The search uses one half of the inputs. A set *holds* if the other half shows as much as it can. If
 the minimal set does not hold, the search adds layers by its ranking until the set holds. These sets
@@ -39,11 +39,17 @@ if TYPE_CHECKING:
 MAX_TRIALS: Final = 100
 """The default for the maximum number of trials."""
 
+_EXPECTED: Final = 0.9
+"""The expected excess for which layers are converted together, rather than one by one."""
+
 _LIKELY: Final = 1.2
 """A set is not tried instead of a larger one if its expected excess is above this."""
 
 _MISSES: Final = 4
-"""The search stops after this number of smaller sets that fail in sequence."""
+"""
+The search stops after this number of smaller sets that fail in sequence, or as many as the best set
+has layers.
+"""
 
 _SPARE: Final = 2
 """The number of layers by which the smaller sets may differ from those with the largest losses."""
@@ -164,6 +170,9 @@ class Search:
         """The number of layers that were added to the minimal set until it held."""
 
         self._promised: Trial | None = None
+        self._together = 1
+        """The number of layers of which the next removal is tried."""
+
         self.uses_validation = False
         """Whether a set must also pass on the validation inputs."""
 
@@ -285,12 +294,12 @@ class Search:
         return self._passes(trial) and self._holds(trial)
 
     def _is_proven_minimal(self) -> bool:
-        """Return whether the removal of each layer from the best set was tried, and failed."""
+        """Return whether trials show that the best set fails without each of its layers."""
         best = self.best
         if best is None or best is not self._smallest:
             return False
-        removals = [self.trials.known(frozenset(best.kept) - {path}) for path in best.kept]
-        return all(trial is not None and not self._passes(trial) for trial in removals)
+        kept = frozenset(best.kept)
+        return all(self.failure(kept, frozenset({path})) is not None for path in kept)
 
     def _find(self) -> Ending:
         """Search a minimal set, and return why the search ended."""
@@ -304,12 +313,8 @@ class Search:
             self._keep_most_lossy(losses, is_first=not place)
             if self._smallest is None:
                 return Ending.IMPOSSIBLE
-        is_ranked = self.hints.rankings and not self.hints.groups  # whose layers have one loss
-        while is_ranked and self._exchanges():
-            pass  # before the removals, each of which needs a trial
-        self._shrink()
-        while self._exchanges():
-            self._shrink()
+        while self._estimates() or self._removes() or self._exchanges():
+            pass
         self.is_minimum = len(self._smallest_passing()) == 1  # none is not enough
         return Ending.MINIMAL
 
@@ -317,7 +322,11 @@ class Search:
         """Return the excess of a trial on the inputs that the search uses."""
         if not self.uses_validation:
             return trial.excess
-        return max(trial.excess, trial.validation or 0.0, _LIKELY if trial.is_refuted else 0.0)
+        return max(self._error(trial), _LIKELY if trial.is_refuted else 0.0)
+
+    def _error(self, trial: Trial) -> float:
+        """Return the measured part of :meth:`_excess`."""
+        return max(trial.excess, trial.validation or 0.0) if self.uses_validation else trial.excess
 
     def _passes(self, trial: Trial) -> bool:
         return self._excess(trial) <= 1
@@ -371,34 +380,77 @@ class Search:
             (count for count in counts if self._expected_excess(sets[count]) <= 1), len(sets)
         )
 
-    def _shrink(self) -> None:
+    def _estimates(self) -> bool:
         """
-        Convert more layers of the best set, until the conversion of any other layer fails: the
-        least needed groups first.
+        Return whether a smaller set of the layers with the largest losses passes, if enough of them
+        for the expected excess are fewer. Each trial corrects the expectation.
         """
-        before: Kept | None = None
-        while before != self._smallest_passing():
-            before = kept = self._smallest_passing()
-            kept = self._without(kept, self._groups(kept))
-            self._without(kept, [frozenset({path}) for path in kept])
+        size = len(self._smallest_passing())
+        for _ in range(_MISSES if self.hints.rankings else 0):
+            kept = self._expected_set()
+            if len(kept) >= size or self._is_known_to_fail(kept):
+                break
+            if self._passes_with(kept):
+                return True
+        return False
 
-    def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
+    def _expected_set(self) -> Kept:
+        """Return the layers with the largest losses, as many as the expected excess needs."""
+        self._fit_losses()
+        groups = sorted(self._groups(self._everything), key=self._need, reverse=True)
+        sets = (_union(groups[:count]) for count in range(len(groups)))
+        return next(
+            (kept for kept in sets if self._expected_excess(kept) <= _EXPECTED), self._everything
+        )
+
+    def _removes(self) -> bool:
         """
-        Return a set without the groups that it does not need; the least needed leave first, several
-        layers together only if this is likely to pass.
+        Return whether the best set passes without some of its groups or layers. The least needed
+        are tried first: several together after others were removed, if this is likely to pass, and
+        then each layer.
         """
-        groups = sorted(groups, key=self._need)
-        start, count = 0, 1
-        while start < len(groups):
-            smaller_set = kept - _union(groups[start : start + count])
-            is_likely = len(kept) - len(smaller_set) == 1 or self._is_likely(smaller_set)
-            if is_likely and self._passes_with(smaller_set):
-                kept, start, count = smaller_set, start + count, 2 * count
-            elif count > 1:
-                count = 1
-            else:
-                start += 1
-        return kept
+        self._fit_losses()
+        kept = self._smallest_passing()
+        groups = [group for group in self._groups(kept) if len(group) > 1]
+        layers = [frozenset({path}) for path in kept]
+        for parts in filter(None, (groups, layers)):
+            needless = [
+                part for part in sorted(parts, key=self._need) if self.failure(kept, part) is None
+            ]
+            several = [_union(needless[: self._together])] if self._together > 1 else []
+            for part in (*several, *needless):
+                is_likely = len(part) == 1 or self._is_likely(kept - part)
+                if is_likely and self._passes_with(kept - part):
+                    self._together = 2 * len(part)
+                    return True
+                self._together = 1
+        return False
+
+    def failure(self, kept: Kept, part: Kept) -> Trial | None:
+        """
+        Return the trial that shows that a passing set fails without a part of its layers; None if
+        no trial shows it.
+
+        This is the trial of that set, or one that also converts the part, and fewer other layers.
+        Then the part causes NaN or infinity, or an error so large that those of the other layers
+        cannot cancel it out: by the triangle inequality, the error of the part is at least the
+        difference that it makes in another set.
+        """
+        rest = kept - part
+        known = self.trials.known(rest)
+        if known is not None:
+            return None if self._passes(known) else known
+        passing = self.trials.known(kept)
+        if passing is None:
+            return None
+        for trial in self.trials.made:
+            others = frozenset(trial.kept)
+            if rest <= others and not part & others and trial.failure is None:
+                without = self.trials.known(others | part)
+                least = self._error(trial) - self._error(without) if without is not None else 0.0
+                if math.isinf(self._error(trial)) or least - self._error(passing) > 1:
+                    return trial
+        return None
 
     def _exchanges(self) -> bool:
         """
@@ -406,7 +458,7 @@ class Search:
         enough. Each trial corrects the expectation.
         """
         size = len(self._smallest_passing()) - 1
-        for _ in range(_MISSES):
+        for _ in range(max(_MISSES, size)):
             self._fit_losses()
             kept = self._most_promising(size)
             if kept is None or self._expected_excess(kept) > _LIKELY:

@@ -29,11 +29,11 @@ from policytool.releases.layer_classes import layer_facts
 from policytool.support.grouping import EachOnce, group_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.metrics import LayerCall, Metrics
+    from policytool.numerics.check_results.metrics import CheckedOutput, LayerCall, Metrics
 
 
 class Blame(StrEnum):
@@ -339,12 +339,21 @@ def call_effect(call: LayerCall) -> float:
     Return the effect of the error of a call on the outputs of the model, by their sensitivity to
     it; infinity for NaN or infinity, and 0 if it was not measured.
     """
+    return _effect(call, lambda output: output.isolated)
+
+
+def rounding_effect(call: LayerCall) -> float:
+    """Return the part of the effect of a call that is due to the rounding of its inputs."""
+    return _effect(call, lambda output: output.rounding)
+
+
+def _effect(call: LayerCall, metrics: Callable[[CheckedOutput], Metrics | None]) -> float:
     return max(
         (
             error if math.isinf(error) else error * output.sensitivity
             for output in call.outputs
             if output.sensitivity is not None
-            for error in [_error(output.isolated)]
+            for error in [_error(metrics(output))]
         ),
         default=0.0,
     )

@@ -379,7 +379,7 @@ def _describe_ending(tuning: Tuning) -> str:
 
 def _minimality(tuning: Tuning) -> str:
     if tuning.margin:
-        return "the removal of each layer was tried, except of those for the margin"
+        return "each removal of one layer fails, except of those for the margin"
     trial_words = (
         f"the objective is not met if {tuning.kept[0].path} is converted"
         if len(tuning.kept) == 1
@@ -391,7 +391,7 @@ def _minimality(tuning: Tuning) -> str:
             f"{trial_words}; no smaller set meets it, if additional layers in float32 never "
             "increase the error"
         )
-    return f"{trial_words} (each was tried); a smaller set of other layers may exist"
+    return f"{trial_words}; a smaller set of other layers may exist"
 
 
 _ROUNDING: Final = 1e-9

@@ -89,7 +89,8 @@ _LAYER: Final[Record[TunedLayer]] = Record(
         Field(
             "excess_if_converted",
             OPTIONAL_NUMBER,
-            "For a layer in float32: the excess if it is converted too.",
+            "For a layer in float32: the excess if it is converted too, or if it is converted with "
+            "fewer other layers and this shows that the set without it fails.",
         ),
         Field(
             "excess_by_itself", OPTIONAL_NUMBER, "The excess if only this candidate is converted."
@@ -322,7 +323,7 @@ _TUNING: Final[Record[Tunings]] = Record(
                 Field(
                     "ending",
                     choice_of(Ending),
-                    "Why the search ended. Minimal: each removal of one layer was tried, and "
+                    "Why the search ended. Minimal: trials show that each removal of one layer "
                     "fails. Impossible: the objective is not met even with every candidate in "
                     "float32.",
                 ),
