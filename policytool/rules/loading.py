@@ -11,6 +11,7 @@ from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
+from policytool.model.signature_layers import layer_call
 from policytool.releases import known_arguments
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
@@ -161,9 +162,6 @@ _WITHOUT_CONFIG: Final = {
 }
 """The advice for files without a config, by format."""
 
-_SIGNATURE_LAYER: Final = "load its signatures as a layer with keras.layers.TFSMLayer"
-"""The advice for a SavedModel in Keras 3; Keras 3.0, 3.3 and 3.15 can create the TFSMLayer."""
-
 
 @rule(
     id="PT501",
@@ -253,9 +251,9 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
     """Return advice on a failure that migrate cannot fix by a conversion."""
     rebuild = _rebuild_advice(case)
     if case.loaded is None:
-        runs_as_layer = any(signature.runs_as_layer for signature in case.model.signatures)
-        if runs_as_layer and family_of(loader) == KERAS3:
-            return _SIGNATURE_LAYER
+        call = layer_call(case.model.signatures) if family_of(loader) == KERAS3 else None
+        if call is not None:
+            return f"use it as a layer: {call}"
         return _WITHOUT_CONFIG.get(case.document.format, rebuild)
     if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
         return f"if you trust its author, {rebuild}"
