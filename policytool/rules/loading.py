@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import LOST_VALUES
 from policytool.migration import planning
+from policytool.migration.plan import REBUILD
 from policytool.migration.planning import decisions
 from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import serialized_objects, stored_variables
@@ -137,10 +138,6 @@ def _cause_address(case: RuleInput, cause: Cause) -> Address | None:
     )
 
 
-_REBUILD: Final = (
-    "load the model in the release that wrote it, rebuild it in the target release, and "
-    "copy the weights"
-)
 _BUILD: Final = "build the model from its code and load the weights into it"
 """The advice for a model that no release loads, not even the one that wrote it."""
 
@@ -262,7 +259,7 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
 
 def _rebuild_advice(case: RuleInput) -> str:
     """Return advice on a model that no command can repair."""
-    return _BUILD if all(verdict.reason is not None for verdict in case.model.loaders) else _REBUILD
+    return _BUILD if all(verdict.reason is not None for verdict in case.model.loaders) else REBUILD
 
 
 @rule(
