@@ -142,7 +142,7 @@ def test_exported_models_run_as_layers_as_advised(
     run_captured([compat_python, "-c", EXPORTS, library, tmp_path], env=env, timeout=None)
     for kind in ("dict", "list", "one"):
         path = tmp_path / kind
-        call = layer_call(document(path).signatures)
+        call = layer_call(document(path, kind).signatures)
         assert call is not None
         run_captured([compat_python, "-c", LAYER, path, call], env=env, timeout=None)
 

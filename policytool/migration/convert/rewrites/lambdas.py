@@ -107,7 +107,9 @@ def named_lambdas(root: Unit, context: ConversionContext) -> Unit:
         if is_known or not name.isidentifier():
             return unit
         functions[name] = source
-        if source not in {name, "..."}:
+        if source in {name, "..."}:
+            context.log.unknown_functions[name] = None
+        else:
             context.log.functions[name] = source
         context.log.change(NAMED, unit, f"Lambda calls the function {name} instead of its bytecode")
         kept = unit.without(*(key for key in unit.config if key.startswith(_KEYS)))
