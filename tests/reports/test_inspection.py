@@ -20,6 +20,7 @@ from policytool.commands.inspect import (
     SuggestedFix,
     select,
 )
+from policytool.formats.document import Endpoint, EndpointArgument
 from policytool.model.model import Signature, Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View

@@ -20,6 +20,9 @@ _KINDS: Final = {
 }
 """The fields of ``ArgumentKind``."""
 
+_MOST_TRACES: Final = 8
+"""The number of traces of a function that are compared; ``model.export`` writes one."""
+
 
 def root_endpoints(objects: Any) -> Mapping[str, Endpoint]:
     """Return the functions with one argument that the root object has, by name."""
@@ -29,7 +32,7 @@ def root_endpoints(objects: Any) -> Mapping[str, Endpoint]:
     endpoints = {}
     for edge in objects.nodes[0].children:
         if 0 <= edge.node_id < len(objects.nodes):
-            names = objects.nodes[edge.node_id].function.concrete_functions
+            names = objects.nodes[edge.node_id].function.concrete_functions[:_MOST_TRACES]
             found = {
                 _endpoint(concrete[name].inputs) if name in concrete else None for name in names
             }
@@ -47,7 +50,7 @@ def _endpoint(parts: Any) -> Endpoint | None:
     except (ValueError, protobuf_messages.MessagesError):
         return None  # damaged or huge; only advice depends on it
     # a tuple of the positional arguments, which are a tuple, and of the keyword arguments
-    arguments = structure.tuple.values[0].tuple.values if structure.tuple.values else ()
+    arguments: Any = structure.tuple.values[0].tuple.values if structure.tuple.values else ()
     if len(arguments) != 1:
         return None
     kind = next((kind for field, kind in _KINDS.items() if arguments[0].HasField(field)), None)

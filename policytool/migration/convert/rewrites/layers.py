@@ -469,8 +469,8 @@ def _note_halves(unit: Unit, context: ConversionContext) -> None:
             "normalized-in-half",
             unit,
             f"{unit.path} ({unit.class_name}) computes in {policy.compute_dtype} in Keras 2, but "
-            "in float32 in Keras 3.15; results agree to within about ten rounding errors unless the "
-            "inputs are large compared with their spread, so compare predictions",
+            "in float32 in Keras 3.15; results agree to within about ten rounding errors unless "
+            "the inputs are large compared with their spread, so compare predictions",
         )
 
 

@@ -337,9 +337,7 @@ def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None
     target = context.target
     holds_layers = unit.role is Role.MODEL or any(attributes for attributes, _ in pool)
     if pool and holds_layers and not _has_same_layout(context, numbered=numbered):
-        return (
-            f"has variables of layers that are not in its config; {_way_out(unit, context)}"
-        )
+        return f"has variables of layers that are not in its config; {_way_out(unit, context)}"
     is_ordered = context.loaded.document.layout is Layout.LEGACY_H5
     has_inner_variables = len({attributes for attributes, _ in pool}) > 1
     if (
