@@ -373,7 +373,8 @@ def _way_out(unit: Unit, context: ConversionContext) -> str:
     writes_format = container != "keras" or all(
         "keras" in release.formats for release in context.loaded.origins
     )
-    if unit.role is Role.MODEL or not writes_format:
+    is_model = unit.role is Role.MODEL or _subclassed.is_subclassed_model(unit)
+    if is_model or not writes_format:
         return COPY_WEIGHTS
     return f"save it again as {_NAMES[container]} with the release that wrote it"
 
