@@ -210,6 +210,22 @@ class Trace(Struct, frozen=True, kw_only=True):
     """The variables that the ops of each scope read, as in :attr:`Tensor.node`."""
 
 
+class EndpointArgument(StrEnum):
+    """The kinds of arguments of functions in a SavedModel."""
+
+    TENSOR = "tensor"
+    LIST = "list"
+    DICT = "dict"
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """A function with one argument, which the root object of a SavedModel has."""
+
+    argument: EndpointArgument
+    names: tuple[str, ...] = ()
+    """The names of the tensors in a list, in its order."""
+
+
 class Signature(Struct, frozen=True, kw_only=True):
     """An entry point of a SavedModel; inputs and outputs map argument names to dtype names."""
 
@@ -242,13 +258,21 @@ class Signature(Struct, frozen=True, kw_only=True):
     The ops that are in a list of automatic mixed precision; empty if the graph was not read.
     """
 
+    endpoint: Endpoint | None = None
+    """
+    The function of the root object that has the name of the signature; None without such a
+    function. ``model.export`` writes the function ``serve``.
+    """
+
     @property
     def runs_as_layer(self) -> bool:
         """
         Whether ``keras.layers.TFSMLayer`` of Keras 3 can call it: the layer passes its only
-        argument by position (``TFSMLayer.call`` in keras/src/export/tfsm_layer.py, 3.15).
+        argument by position (``TFSMLayer.call`` in keras/src/export/tfsm_layer.py, 3.15), to the
+        function of the root object if there is one. The signature itself takes several inputs only
+        by name.
         """
-        return len(self.inputs) == 1
+        return self.endpoint is not None or len(self.inputs) == 1
 
 
 class Writer(Struct, frozen=True, kw_only=True):

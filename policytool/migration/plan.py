@@ -31,6 +31,16 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 
+REBUILD: Final = (
+    "load the model in the release that wrote it, rebuild it in the target release, and copy the "
+    "weights"
+)
+"""The advice on a model that no command can convert."""
+
+COPY_WEIGHTS: Final = f"{REBUILD}: new.set_weights(old.get_weights())"
+"""The advice on a subclassed model: both models are instances of its class."""
+
+
 class NoteSeverity(StrEnum):
     """The severity of a note."""
 
@@ -111,6 +121,9 @@ class Conversion(Struct, frozen=True, kw_only=True):
 
     functions: tuple[tuple[str, str], ...] = ()
     """The functions of Lambda layers that the result calls by name, with their expressions."""
+
+    unknown_functions: tuple[str, ...] = ()
+    """The names of those whose expression is unknown, or that the source also calls by name."""
 
     agreeing: tuple[str, ...] = ()
     """

@@ -62,9 +62,6 @@ if TYPE_CHECKING:
 _FIRST_WITH_NAMES = (2, 5)
 """The first TensorFlow release that reads a policy such as mixed_float16 from its name."""
 
-_ANY_SOURCE: Final = "--python source=PYTHON"
-"""What the child advises for bytecode of another Python version; it knows no releases."""
-
 _ROWS: Final = (None, 3, 1)
 """Batch sizes to try, until memory suffices; None is the usual size."""
 
@@ -315,19 +312,26 @@ class TensorFlowRun:
         return self.obstacle is None
 
     def _advice(self, distrusted: Refusal) -> str:
-        """Return why the files do not run, with the release that runs the bytecode of a Lambda."""
+        """Return why the files do not run, with all options that the code of a Lambda needs."""
         conversion, libraries = self.plan.conversion, self.tools.libraries
         if (
             conversion is None
-            or not conversion.functions
+            or not (conversion.functions or conversion.unknown_functions)
             or libraries is None
-            or libraries[0] is not libraries[1]
         ):
             return distrusted.message
-        return (
-            f"{distrusted.message}, and then also --python source={best_release(self.loaded)}, "
-            "because bytecode runs only in the Python version that wrote it"
-        )
+        text = distrusted.message
+        if libraries[0] is libraries[1]:
+            text += (
+                f", and then also --python source={best_release(self.loaded)}, because bytecode "
+                "runs only in the Python version that wrote it"
+            )
+        if conversion.unknown_functions and not self.tools.custom_objects:
+            text += (
+                ", and --custom-objects MODULE:NAME, where NAME is a dict of the functions whose "
+                f"code the report does not show ({', '.join(conversion.unknown_functions)})"
+            )
+        return text
 
     def verify(self, path: Path) -> None:
         """
@@ -355,9 +359,7 @@ class TensorFlowRun:
         except WorkerError as error:
             if self.tools.verify or self._is_unusable_in_target(error):
                 raise
-            self.obstacle = str(error).replace(
-                _ANY_SOURCE, f"--python source={best_release(self.loaded)}"
-            )
+            self.obstacle = str(error)
 
     def _disagreeing_release(self, comparison: PredictionComparison) -> str | None:
         """Return why predictions may differ: a release that is known to compute differently."""
@@ -535,6 +537,8 @@ class TensorFlowRun:
                 "registered": custom_classes.names(self.loaded.sites),
                 "needed": [] if self.tools.trust else untrusted_code.needed_names(copy.model),
                 "trust": self.tools.trust,
+                "release": best_release(self.loaded) if side == "source" else None,
+                "has_source": not self.tools.worker.is_for_both or self.tools.worker.is_fitted,
             },
             side=side,
         )

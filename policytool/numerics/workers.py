@@ -312,6 +312,11 @@ class Worker:
         return self._python
 
     @property
+    def is_for_both(self) -> bool:
+        """Whether the user selected the same interpreter for both sides of a conversion."""
+        return self._interpreter.is_for_both
+
+    @property
     def is_fitted(self) -> bool:
         """Whether :meth:`fit` may change the release."""
         own = self._interpreter.python

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from policytool.formats.document import LOST_VALUES
 from policytool.formats.edits import EditKind
 from policytool.migration import planning
-from policytool.migration.plan import WEIGHT_REWRITE, WRAPPER_POLICY, NoteSeverity
+from policytool.migration.plan import REBUILD, WEIGHT_REWRITE, WRAPPER_POLICY, NoteSeverity
 from policytool.migration.planning import notes
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.model.compatibility import stored_variables
@@ -333,7 +333,10 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
     if plan is None or (plan.conversion is None and not plan.refusals):
         return otherwise
     if plan.refusals:
-        return f"migrate cannot convert the model: {plan.refusals[0].message}; {otherwise}"
+        message = plan.refusals[0].message
+        if otherwise not in message:  # a refusal may have advice on the same model, in more words
+            message = f"{message.partition(f'; {REBUILD}')[0]}; {otherwise}"
+        return f"migrate cannot convert the model: {message}"
     verdict = verdict_of(plan.loaders_after, target)
     if verdict is None or verdict.not_judged is None:
         return None

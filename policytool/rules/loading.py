@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import LOST_VALUES
 from policytool.migration import planning
+from policytool.migration.plan import REBUILD
 from policytool.migration.planning import decisions
 from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import stored_variables
 from policytool.model.compatibility.changed_activations import changed_activations
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
+from policytool.model.signature_layers import layer_call
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
     EXPORTERS,
@@ -136,10 +138,6 @@ def _cause_address(case: RuleInput, cause: Cause) -> Address | None:
     )
 
 
-_REBUILD: Final = (
-    "load the model in the release that wrote it, rebuild it in the target release, and "
-    "copy the weights"
-)
 _BUILD: Final = "build the model from its code and load the weights into it"
 """The advice for a model that no release loads, not even the one that wrote it."""
 
@@ -160,9 +158,6 @@ _WITHOUT_CONFIG: Final = {
     "savedmodel": "call its signatures with tf.saved_model.load",
 }
 """The advice for files without a config, by format."""
-
-_SIGNATURE_LAYER: Final = "load its signatures as a layer with keras.layers.TFSMLayer"
-"""The advice for a SavedModel in Keras 3; Keras 3.0, 3.3 and 3.15 can create the TFSMLayer."""
 
 
 @rule(
@@ -253,9 +248,9 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
     """Return advice on a failure that migrate cannot fix by a conversion."""
     rebuild = _rebuild_advice(case)
     if case.loaded is None:
-        runs_as_layer = any(signature.runs_as_layer for signature in case.model.signatures)
-        if runs_as_layer and family_of(loader) == KERAS3:
-            return _SIGNATURE_LAYER
+        call = layer_call(case.model.signatures) if family_of(loader) == KERAS3 else None
+        if call is not None:
+            return f"use it as a layer: {call}"
         return _WITHOUT_CONFIG.get(case.document.format, rebuild)
     if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
         return f"if you trust its author, {rebuild}"
@@ -264,7 +259,7 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
 
 def _rebuild_advice(case: RuleInput) -> str:
     """Return advice on a model that no command can repair."""
-    return _BUILD if all(verdict.reason is not None for verdict in case.model.loaders) else _REBUILD
+    return _BUILD if all(verdict.reason is not None for verdict in case.model.loaders) else REBUILD
 
 
 @rule(

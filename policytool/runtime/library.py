@@ -76,6 +76,9 @@ def with_policy_dict(dtype: Any) -> Any:
 
 _RAISED = re.compile(r"[\w.]+(?:Error|Exception|Warning): ")
 _ENCOUNTERED = "Exception encountered: "
+_FULL_CONFIG = "Full object config:"
+"""Keras ends messages with the config of the object after these words."""
+
 _COLOURS = re.compile(r"\x1b\[\d*m")
 _NODES = ("[[{{node ", "[[node ")
 
@@ -83,7 +86,8 @@ _NODES = ("[[{{node ", "[[node ")
 def sentence(error: BaseException) -> str:
     """Return the class and the relevant line of an error."""
     without_colors = _COLOURS.sub("", str(error))
-    cause = _cause([line.strip() for line in without_colors.splitlines() if line.strip()])
+    without_config = without_colors.partition(_FULL_CONFIG)[0]
+    cause = _cause([line.strip() for line in without_config.splitlines() if line.strip()])
     return type(error).__name__ + (": " + cause[:300] if cause else "")
 
 
@@ -203,18 +207,20 @@ def refusing_calls(tf: Any, who: str) -> Iterator[None]:
 
 
 _UNDEFINED = re.compile(r"\bname '(\w+)' is not defined")
+_NOT_LOCATED = re.compile(r"\bCould not locate function '(\w+)'")
 _OTHER_BYTECODE = re.compile(
     r"bad marshal data|marshal data too short|EOF read where object expected|unknown opcode"
     r"|\bcode\(\) "
 )
 
 
-def lambda_advice(error: BaseException, what: str) -> str:
+def lambda_advice(error: BaseException, release: str | None) -> str:
     """
     Return what to do about an error of the code of a Lambda layer, to append to its sentence; an
-    empty text for other errors. ``what`` is the file; that of a conversion is ``the source``.
+    empty text for other errors. ``release`` is the release that wrote the source of a conversion,
+    and None for other files.
     """
-    name = _UNDEFINED.search(str(_innermost(error)))
+    name = _UNDEFINED.search(str(_innermost(error))) or _NOT_LOCATED.search(str(error))
     if name:
         return (
             "; if a Lambda layer uses it, pass --custom-objects MODULE:NAME, where NAME is a dict "
@@ -225,8 +231,8 @@ def lambda_advice(error: BaseException, what: str) -> str:
             "; bytecode of a Lambda layer runs only in the Python version that wrote it: specify "
             "an interpreter of that version with --python "
         )
-        if what == "the source":
-            return text + "source=PYTHON"
+        if release is not None:
+            return text + "source=" + release
         return text + "PYTHON, or convert the model with policytool migrate --target keras3"
     return ""
 
@@ -391,10 +397,19 @@ class Library:
         return contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def loading(self, what: str, class_names: Sequence[str] = ()) -> Iterator[None]:
+    def loading(
+        self,
+        what: str,
+        class_names: Sequence[str] = (),
+        *,
+        release: str | None = None,
+        is_selected: bool = False,
+    ) -> Iterator[None]:
         """
         Raise any error of the library within the context as ``Refused``; ``class_names`` are the
-        custom classes of the file.
+        custom classes of the file. ``release`` is the release that wrote the source of a
+        conversion, and None for other files; ``is_selected`` says whether the user selected an
+        interpreter for the source.
         """
         try:
             yield
@@ -405,13 +420,15 @@ class Library:
             if _NO_SHAPE in reason:  # Keras hides the error of the code
                 reason += " ({})".format(sentence(_innermost(error)).rstrip("."))
             message = "{} cannot load {}: {}".format(self.name, what, reason)
-            advice = lambda_advice(error, what)
+            advice = lambda_advice(error, release)
             if advice:
                 message += advice
             elif class_names and not self.custom.keys() & set(class_names):
                 message += (
                     "; specify the module of its custom classes ({}) with --custom-objects MODULE"
                 ).format(", ".join(class_names))
+            elif release is not None and not is_selected:
+                message += "; load it with the release that wrote it: --python source=" + release
             raise Refused("not-loadable", message) from error
 
     def load(self, path: str, *, compiled: bool, trust: bool, as_is: bool = False) -> Any:

@@ -105,7 +105,9 @@ class _Predictor:
         self.library = library
         self.job = job
         self.which = job["which"]
-        with library.loading(self.which, job["registered"]), library.global_policy(job["policy"]):
+        with library.loading(
+            self.which, job["registered"], release=job["release"], is_selected=job["has_source"]
+        ), library.global_policy(job["policy"]):
             self.model = self._load()
         self.loaded = (
             library.tf.saved_model.load(job["model"]) if job["signatures"] else None

@@ -99,6 +99,8 @@ def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Pat
     python = fake()
     ended = converted("--python", python.path)
     assert (ended.code, last(ended)) == (0, VERIFIED + LIMIT)
+    assert "classes measured before" not in ended.out  # about other models
+    assert "classes measured before" in converted("--no-verify", "--existing=replace").out
     assert (place / RESULT).exists()
     result = converted("--python", python.path, "--format", "json", "--existing=replace")
     assert verified(result) == {

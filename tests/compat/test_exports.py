@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.formats.document import Signature
+from policytool.formats.format_detection import document
+from policytool.model.signature_layers import layer_call
 from policytool.releases import exports
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import FIXTURES
@@ -81,7 +83,10 @@ print(works)
 def test_a_signature_runs_as_a_layer_if_it_has_one_input(
     names: tuple[str, ...], compat_python: Path, tmp_path: Path
 ) -> None:
-    """TFSMLayer passes one argument by position, and signatures take several only by name."""
+    """
+    TFSMLayer passes one argument by position, and signatures take several only by name. The object
+    has no function with the name of the signature, as exported models have.
+    """
     signature = Signature(
         name="serving_default", inputs=dict.fromkeys(names, "float32"), outputs={}
     )
@@ -91,6 +96,55 @@ def test_a_signature_runs_as_a_layer_if_it_has_one_input(
         timeout=None,
     )
     assert (int(done.stdout.splitlines()[-1]) > 0) is signature.runs_as_layer
+
+
+EXPORTS: Final = """
+import sys
+import keras
+import numpy as np
+library, folder = sys.argv[1:]
+if library == "tf_keras":
+    import tf_keras as writer
+else:
+    writer = keras
+inputs = {name: writer.Input((3,), name=name) for name in ("b", "a")}
+for kind, given in (("dict", inputs), ("list", list(inputs.values())), ("one", inputs["a"])):
+    parts = writer.layers.Concatenate()(list(inputs.values())) if kind != "one" else given
+    model = writer.Model(given, writer.layers.Dense(2)(parts))
+    model.export(f"{folder}/{kind}")
+"""
+"""Exports models with a dict or a list of inputs, and with one input."""
+
+LAYER: Final = """
+import sys
+import keras
+import numpy as np
+import tensorflow as tf
+path, call = sys.argv[1:]
+a, b = np.ones((2, 3), "float32"), np.full((2, 3), 2, "float32")
+call = call.replace("'a': ...", "'a': a").replace("'b': ...", "'b': b")
+signature = tf.saved_model.load(path).signatures["serving_default"]
+given = {"a": tf.constant(a), "b": tf.constant(b)}
+names = signature.structured_input_signature[1]
+(expected,) = signature(**{name: given[name] for name in names}).values()
+np.testing.assert_array_equal(eval(call, {**globals(), "inputs": a}), expected)
+"""
+"""Runs a call of a layer, and compares the result with that of the signature."""
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_exported_models_run_as_layers_as_advised(
+    library: str, compat_python: Path, tmp_path: Path
+) -> None:
+    """The endpoint ``serve`` takes several inputs in the structure that the file contains."""
+    env = {**os.environ, **ENVIRONMENT}
+    run_captured([compat_python, "-c", EXPORTS, library, tmp_path], env=env, timeout=None)
+    for kind in ("dict", "list", "one"):
+        path = tmp_path / kind
+        call = layer_call(document(path, kind).signatures)
+        assert call is not None
+        run_captured([compat_python, "-c", LAYER, path, call], env=env, timeout=None)
 
 
 @pytest.fixture(scope="module")

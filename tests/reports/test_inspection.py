@@ -20,6 +20,7 @@ from policytool.commands.inspect import (
     SuggestedFix,
     select,
 )
+from policytool.formats.document import Endpoint, EndpointArgument
 from policytool.model.model import Signature, Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View
@@ -354,7 +355,10 @@ def test_golden_table_of_a_graph_in_colour() -> None:
 
 @pytest.mark.parametrize("inputs", [{"x": "float32"}, {}, {"x": "float32", "scale": "float32"}])
 def test_only_signatures_with_one_input_become_layers(inputs: dict[str, str]) -> None:
-    """Each call of a TFSMLayer fails for two inputs (``tests/compat/test_exports.py``)."""
+    """
+    Each call of a TFSMLayer fails for two inputs, if the signature is not also a function of the
+    root object (``tests/compat/test_exports.py``).
+    """
     signature = Signature(name="count", inputs=inputs, outputs={"y": "float32"})
     text = TABLE.render(whole(replace(traced_in("float32"), signatures=(signature,))), View())
     assert ("TFSMLayer" in text) is (len(inputs) == 1)
@@ -372,6 +376,10 @@ def test_answer_names_only_what_can_run_signatures() -> None:
 
     assert "TFSMLayer" not in text(one, two)
     assert "TFSMLayer in Keras 3 run its signature score(" in text(one, calling)
+    listed = Endpoint(argument=EndpointArgument.LIST, names=("x", "by"))
+    assert "use keras.layers.TFSMLayer(path, call_endpoint='scale')([x, by])" in text(
+        replace(two, name="serving_default"), replace(two, endpoint=listed)
+    )
     assert "calls Python, so it runs only in the process that wrote it" in text(one, calling)
     assert "its signatures call Python, so they run only in the process" in text(calling)
 

@@ -85,21 +85,34 @@ def test_load_error_has_the_reason_of_the_innermost_object() -> None:
     assert sentence(TypeError(text)) == "TypeError: Thing.__init__() got an unexpected b"
 
 
+def test_config_at_the_end_of_a_message_is_left_out() -> None:
+    """Keras prints the full config of the model."""
+    text = (
+        "Could not deserialize class 'Functional' because its parent module "
+        "tf_keras.engine.functional cannot be imported."
+    )
+    error = TypeError(f"{text} Full object config: {{'module': 'keras.engine'}}")
+    assert sentence(error) == f"TypeError: {text}"
+
+
 @pytest.mark.parametrize(
-    ("error", "what", "advice"),
+    ("error", "release", "advice"),
     [
-        (NameError("name 'math' is not defined"), "the source", "a dict with the key 'math'"),
-        (ValueError("bad marshal data (unknown type code)"), "the source", "--python source="),
-        (ValueError("bad marshal data (unknown type code)"), "the reference", "policytool migrate"),
-        (EOFError("EOF read where object expected"), "the source", "--python source=PYTHON"),
-        (TypeError("code() argument 13 must be str, not int"), "the source", "source=PYTHON"),
+        (NameError("name 'math' is not defined"), "tf2.4", "a dict with the key 'math'"),
+        (TypeError("Could not locate function 'gate'. Make"), None, "a dict with the key 'gate'"),
+        (ValueError("bad marshal data (unknown type code)"), "tf2.4", "--python source="),
+        (ValueError("bad marshal data (unknown type code)"), None, "policytool migrate"),
+        (EOFError("EOF read where object expected"), "tf2.4", "--python source=tf2.4"),
+        (TypeError("code() argument 13 must be str, not int"), "tf2.9", "source=tf2.9"),
     ],
 )
-def test_error_of_lambda_code_has_advice(error: Exception, what: str, advice: str) -> None:
+def test_error_of_lambda_code_has_advice(
+    error: Exception, release: str | None, advice: str
+) -> None:
     """The options of a conversion and of other commands differ."""
-    assert advice in lambda_advice(error, what)
+    assert advice in lambda_advice(error, release)
 
 
 def test_error_of_other_code_has_no_advice_on_lambdas() -> None:
     """Only code of a Lambda comes from another Python version."""
-    assert lambda_advice(ValueError("Unknown layer: 'Scale'"), "the source") == ""
+    assert lambda_advice(ValueError("Unknown layer: 'Scale'"), "tf2.4") == ""

@@ -31,6 +31,7 @@ from policytool.formats.saved_model import (
     is_without_graph,
 )
 from policytool.formats.saved_model import graph as _graph
+from policytool.formats.saved_model.endpoints import root_endpoints
 from policytool.formats.saved_model.graph_bodies import OP, TableReader, text
 from policytool.releases import dtypes, keras_objects
 from policytool.support import limits
@@ -520,6 +521,7 @@ def _copies(objects: Any) -> frozenset[int]:
 
 def _signatures(graph: Any) -> Iterator[Signature]:
     """Return the signatures of a graph, sorted by name."""
+    endpoints = root_endpoints(graph.object_graph)
     for entry in sorted(graph.signatures, key=lambda entry: entry.key):
         if _graph.is_internal(entry.key):
             continue
@@ -533,4 +535,5 @@ def _signatures(graph: Any) -> Iterator[Signature]:
             outputs={key: _dtype(tensor.dtype) for key, tensor in outputs.items()},
             input_shapes={key: _open_shape(tensor) for key, tensor in inputs.items()},
             output_shapes={key: _open_shape(tensor) for key, tensor in outputs.items()},
+            endpoint=endpoints.get(text(entry.key)),
         )

@@ -518,6 +518,7 @@ def _attempt(
         content=content,
         changes=tuple(log.changes),
         functions=tuple(log.functions.items()),
+        unknown_functions=tuple(log.unknown_functions),
         proofs=class_proofs,
         unmeasured=unmeasured,
     )

@@ -142,7 +142,10 @@ class Log:
     """The paths of the layers in refusals; None for the file."""
 
     functions: dict[str, str] = field(default_factory=dict)
-    """The functions that the result calls by name, with their expressions where they are known."""
+    """The functions that the result calls by name, with their expressions."""
+
+    unknown_functions: dict[str, None] = field(default_factory=dict)
+    """The names of those whose expression is unknown."""
 
     def change(
         self, what: str, unit: Unit | None, text: str, *, omitted: str | None = None

@@ -20,6 +20,7 @@ from policytool.formats import TITLES, orbax
 from policytool.formats.document import LOST_VALUES
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Obstacle, Source, verdict_of
+from policytool.model.signature_layers import layer_call
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT, EXPORTERS, KERAS3, newest, release_name
@@ -385,14 +386,18 @@ def _serving(model: Model) -> Sentence | None:
     first = min(running, key=lambda signature: signature.name != "serving_default")
     further_count = len(running) - 1
     others = f" and {further_count} more" if further_count else ""
+    every_layer = all(signature.runs_as_layer for signature in running)
     programs = (
         "TF Serving, tf.saved_model.load, and keras.layers.TFSMLayer in Keras 3"
-        if all(signature.runs_as_layer for signature in running)
+        if every_layer
         else "TF Serving and tf.saved_model.load"
     )
+    endpoints = [signature for signature in running if signature.endpoint is not None]
+    call = None if every_layer else layer_call(endpoints)
     text = (
         f"{programs} run its {'signatures' if further_count else 'signature'} "
         f"{signature_words(first, with_shapes=False)}{others}"
+        f"{f'; in Keras 3, use {call}' if call else ''}"
     )
     return Sentence(text=text, tone=Tone.GOOD)
 

@@ -7,7 +7,7 @@ size of the file in memory. Other fields are kept as unknown fields, which proto
 Graphs are the largest part and stay bytes until they are parsed separately.
 
 Sources:
-tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph,trackable_object_graph,tensor_bundle}.proto,
+tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph,struct,trackable_object_graph,tensor_bundle}.proto,
 tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,tensor_slice,versions}.proto,
 keras/protobuf/saved_metadata.proto.
 """
@@ -86,7 +86,19 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "CallableFunction": ((1, "concrete_functions", "repeated bytes"),),
     "BareFunction": ((1, "concrete_function", "bytes"),),
     "ConcreteFunctionEntry": ((1, "key", "bytes"), (2, "value", "ConcreteFunction")),
-    "ConcreteFunction": ((2, "bound_inputs", "repeated int32"),),
+    "ConcreteFunction": ((2, "bound_inputs", "repeated int32"), (3, "inputs", "repeated bytes")),
+    "FunctionInputs": ((52, "tuple", "ArgumentTuples"),),
+    "ArgumentTuples": ((1, "values", "repeated ArgumentTuple"),),
+    "ArgumentTuple": ((52, "tuple", "Arguments"),),
+    "Arguments": ((1, "values", "repeated ArgumentKind"),),
+    "ArgumentKind": (
+        (33, "tensor", "TensorSpec"),
+        (51, "list", "ArgumentList"),
+        (53, "dict", "Empty"),
+    ),
+    "ArgumentList": ((1, "values", "repeated ArgumentItem"),),
+    "ArgumentItem": ((33, "tensor", "TensorSpec"),),
+    "TensorSpec": ((1, "name", "bytes"),),
     "Edge": ((1, "node_id", "int32"), (2, "local_name", "bytes")),
     "UserObject": ((1, "identifier", "bytes"), (3, "metadata", "bytes")),
     "Variable": ((1, "dtype", "int32"), (2, "shape", "Shape"), (6, "name", "bytes")),

@@ -559,6 +559,34 @@ class TestKeys:
         assert {"scale", "offset"} < layer["config"].keys()
         assert "function" not in layer["config"]
 
+    @pytest.mark.parametrize(
+        ("text", "policy", "reason"),
+        [
+            ("x / 255.0", "mixed_float16", "; a Rescaling would round its numbers to float16"),
+            ("K.mean(x, axis=1)", "mixed_float16", ""),
+            ("K.mean(x, axis=1)", "float32", ""),
+        ],
+    )
+    def test_lambda_that_scales_in_half_precision_stays_a_function(
+        self, text: str, policy: str, reason: str
+    ) -> None:
+        """Results of both layers would differ by the rounding of the factor."""
+        codes = json.loads((FIXTURES / "lambda_code.json").read_text(encoding="utf-8"))
+        function = [codes["3.8"][text], None, None]
+        code = layer2("Lambda", "code", ONE, function=function, function_type="lambda")
+        code["config"]["dtype"] = {"class_name": "Policy", "config": {"name": policy}}
+        _, _, log = converted(keras2(input2("x", 4), code), K3)
+        words = f"Lambda calls the function code_function instead of its bytecode{reason}"
+        assert words in [change.text for change in log.changes]
+        assert not log.unknown_functions
+
+    def test_function_without_readable_code_is_recorded(self) -> None:
+        """To run the result, the user must define it."""
+        function = ["4wAAAA==", None, None]
+        code = layer2("Lambda", "code", ONE, function=function, function_type="lambda")
+        _, _, log = converted(keras2(input2("x", 4), code), K3)
+        assert (list(log.unknown_functions), log.functions) == (["code_function"], {})
+
     @pytest.mark.parametrize("path", ["keras3.15/lambda.keras", "tf2.3/lambda.h5"])
     @pytest.mark.parametrize("target", [K2, K3])
     def test_lambda_that_is_replaced_needs_no_proof(self, path: str, target: str) -> None:

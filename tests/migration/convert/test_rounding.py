@@ -130,13 +130,18 @@ def test_inputs_that_keras3_does_not_cast_are_noted(
 
 
 @pytest.mark.parametrize(
-    ("policy", "noted"), [("mixed_bfloat16", True), ("float16", True), ("float32", False)]
+    ("class_name", "policy", "noted"),
+    [
+        *(("LayerNormalization", "float16", True), ("LayerNormalization", "float32", False)),
+        *(("LayerNormalization", "mixed_bfloat16", False),),
+        *(("GroupNormalization", "float16", True), ("GroupNormalization", "mixed_bfloat16", True)),
+    ],
 )
 def test_normalization_in_half_precision_is_noted(
-    tmp_path: Path, policy: str, *, noted: bool
+    tmp_path: Path, class_name: str, policy: str, *, noted: bool
 ) -> None:
-    """A note reports normalization in a 16-bit policy, which Keras 3 computes in float32."""
-    layer = layer2("LayerNormalization", "layer", ONE, axis=[-1])
+    """A note reports layers that compute in 16 bits in Keras 2 and in float32 in Keras 3."""
+    layer = layer2(class_name, "layer", ONE, axis=[-1])
     layer["config"]["dtype"] = {"class_name": "Policy", "config": {"name": policy}}
     weights = dict.fromkeys(("gamma", "beta"), (4,))
     found = codes(tmp_path / "model.h5", keras2(input2("x", 4), layer), **weights)

@@ -107,9 +107,12 @@ def named_lambdas(root: Unit, context: ConversionContext) -> Unit:
         if is_known or not name.isidentifier():
             return unit
         functions[name] = source
-        if source not in {name, "..."}:
+        if source in {name, "..."}:
+            context.log.unknown_functions[name] = None
+        else:
             context.log.functions[name] = source
-        context.log.change(NAMED, unit, f"Lambda calls the function {name} instead of its bytecode")
+        text = f"Lambda calls the function {name} instead of its bytecode"
+        context.log.change(NAMED, unit, text + _reason_against_rescaling(unit, context))
         kept = unit.without(*(key for key in unit.config if key.startswith(_KEYS)))
         return kept.with_config(
             function=SerializedObject(
@@ -129,6 +132,17 @@ def named_lambdas(root: Unit, context: ConversionContext) -> Unit:
             f"{'; ... is code to write' if '...' in functions.values() else ''}",
         )
     return changed
+
+
+def _reason_against_rescaling(unit: Unit, context: ConversionContext) -> str:
+    """
+    Return why a linear Lambda does not become a Rescaling, which casts its factor to the compute
+    dtype (keras/src/layers/preprocessing/rescaling.py); empty for other reasons.
+    """
+    expression, dtype = lambda_expression(unit, context), compute_dtype(unit)
+    if expression is None or not expression.scale or dtype in {"float32", None}:
+        return ""
+    return f"; a Rescaling would round its numbers to {dtype}"
 
 
 def _rescaling(unit: Unit, network: Network, place: int, context: ConversionContext) -> Unit:

@@ -27,7 +27,7 @@ from policytool.migration.convert.decoding import KERAS_PACKAGES, has_graph
 from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, layer_beside, rewrite
 from policytool.migration.convert.rewrites.lambdas import lambda_expression
-from policytool.migration.plan import CUSTOM_CODE
+from policytool.migration.plan import COPY_WEIGHTS, CUSTOM_CODE
 from policytool.migration.planning.notes import custom_code_words
 from policytool.model.calls import Call, Reference
 from policytool.model.compatibility.incompatibilities import KEYS_OF_OPTIMIZED_LAYERS
@@ -257,7 +257,7 @@ def _judge_build(root: Unit, context: ConversionContext, model_words: str) -> No
     if words.get(_SHAPE) is not None and words.keys() == {_SHAPE}:
         return
     reason = (
-        ("and no release creates its variables without one; call the model and save it again")
+        f"and no release creates its variables without one; {COPY_WEIGHTS}"
         if not words
         else (f"only {', '.join(sorted(words))}, which {context.target.name} does not read")
     )

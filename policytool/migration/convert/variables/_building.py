@@ -23,6 +23,7 @@ from policytool.formats.edits import Assembly
 from policytool.migration.convert.architecture import BACKWARD, Role, Unit, backward_twin, walk
 from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._containers import Holder, Stored
+from policytool.migration.plan import COPY_WEIGHTS
 from policytool.model.tree import LAYERS, NOT_WEIGHTS
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.layer_variables import VariableSlot, plain, slots
@@ -336,10 +337,7 @@ def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None
     target = context.target
     holds_layers = unit.role is Role.MODEL or any(attributes for attributes, _ in pool)
     if pool and holds_layers and not _has_same_layout(context, numbered=numbered):
-        return (
-            "has variables of layers that are not in its config; save it again as "
-            f"{_NAMES[target.container]} with the release that wrote it"
-        )
+        return f"has variables of layers that are not in its config; {_way_out(unit, context)}"
     is_ordered = context.loaded.document.layout is Layout.LEGACY_H5
     has_inner_variables = len({attributes for attributes, _ in pool}) > 1
     if (
@@ -351,13 +349,10 @@ def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None
     ):
         return (
             "has variables of several layers that are not in its config, and only HDF5 stores "
-            "their order; save it again as HDF5 with the release that wrote it"
+            f"their order; {_way_out(unit, context)}"
         )
     if target.container == "keras" and not numbered and len(pool) > 1 and not _is_int8(unit, pool):
-        return (
-            "has variables in an unknown order; save it again as a .keras archive with the release "
-            "that wrote it"
-        )
+        return f"has variables in an unknown order; {_way_out(unit, context)}"
     reads_otherwise = target.loader in _READ_OTHERWISE and target.loader != context.source_release
     if _is_quantised(unit) and target.container == "h5" and reads_otherwise:
         return (
@@ -365,6 +360,23 @@ def _objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None
             "save it again as a .keras archive"
         )
     return None
+
+
+def _way_out(unit: Unit, context: ConversionContext) -> str:
+    """
+    Return the advice on variables that have no place in the format of the target.
+
+    HDF5 supports no subclassed models, and an archive of Keras 2 often lacks their input shapes.
+    TF 2.11 and earlier write no archives.
+    """
+    container = context.target.container
+    writes_format = container != "keras" or all(
+        "keras" in release.formats for release in context.loaded.origins
+    )
+    is_model = unit.role is Role.MODEL or _subclassed.is_subclassed_model(unit)
+    if is_model or not writes_format:
+        return COPY_WEIGHTS
+    return f"save it again as {_NAMES[container]} with the release that wrote it"
 
 
 def _is_numbered(pool: Pool) -> bool:

@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from policytool.formats.document import Layout
 from policytool.migration.convert.architecture import below
+from policytool.migration.plan import COPY_WEIGHTS
 from policytool.model.tree import LAYERS, NOT_WEIGHTS
 from policytool.releases import layer_classes
 from policytool.releases.keras_objects import snake_case
@@ -318,8 +319,7 @@ def objection(unit: Unit, pool: Pool, context: ConversionContext) -> str | None:
         return None
     return (
         "is a model with layers in attributes, whose names in the target cannot be derived from "
-        f"this file ({reason}); build the model from its class in the target and set the "
-        "weights layer by layer"
+        f"this file ({reason}); {COPY_WEIGHTS}"
     )
 
 
@@ -418,8 +418,7 @@ def _obstacle_of_counts(pool: Pool) -> str | None:
             place = "/".join((*level, attribute))
             return (
                 f"has layers in {place} that may have the same class as other layers, and the "
-                "file does not contain their order; build the model from its class in the "
-                "target and set the weights layer by layer"
+                f"file does not contain their order; {COPY_WEIGHTS}"
             )
     return None
 

@@ -1,0 +1,48 @@
+"""Calls of SavedModels as layers of Keras 3, with ``keras.layers.TFSMLayer``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.document import EndpointArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.formats.document import Signature
+
+_MOST_NAMES: Final = 4
+"""The number of inputs that a call names."""
+
+
+def layer_call(signatures: Sequence[Signature]) -> str | None:
+    """
+    Return a call of a signature as a layer; None if Keras 3 can call none. A signature that calls
+    Python runs only in the process that wrote it.
+    """
+    callable_ones = [
+        signature
+        for signature in signatures
+        if signature.runs_as_layer and not signature.calls_python
+    ]
+    if not callable_ones:
+        return None
+    chosen = min(
+        callable_ones,
+        key=lambda signature: (signature.endpoint is None, signature.name != "serving_default"),
+    )
+    return f"keras.layers.TFSMLayer(path, call_endpoint={chosen.name!r})({_argument(chosen)})"
+
+
+def _argument(signature: Signature) -> str:
+    """Return the argument of the call, with the names of the inputs."""
+    endpoint = signature.endpoint
+    if endpoint is None or endpoint.argument is EndpointArgument.TENSOR:
+        return "inputs"
+    if endpoint.argument is EndpointArgument.LIST:
+        return f"[{_listed(endpoint.names)}]"
+    return "{" + _listed([f"{name!r}: ..." for name in signature.inputs]) + "}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_MOST_NAMES], *["..."] * (len(names) > _MOST_NAMES)])
