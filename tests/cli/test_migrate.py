@@ -545,9 +545,9 @@ def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
     shutil.copytree(UNPACKED, place / "model.keras.d")
     options = ("--to", "mixed_bfloat16", "--include", "outputs")
     assert run("migrate", "model.keras.d", *options).code == 0
-    assert names(place) == {"model.keras.d", "model.keras.mixed_bfloat16.d"}
-    assert names(place / "model.keras.d") == names(place / "model.keras.mixed_bfloat16.d")
-    assert "mixed_bfloat16" in policies(place / "model.keras.mixed_bfloat16.d")
+    assert names(place) == {"model.keras.d", "model.keras.d.mixed_bfloat16"}
+    assert names(place / "model.keras.d") == names(place / "model.keras.d.mixed_bfloat16")
+    assert "mixed_bfloat16" in policies(place / "model.keras.d.mixed_bfloat16")
 
 
 def test_target_option_writes_the_policy_format_of_an_old_release(place: Path) -> None:

@@ -97,7 +97,7 @@ def test_second_command_also_fixes_the_remaining_findings() -> None:
     assert (errors_only.fix, errors_only.leaves) == (Fix.SAFE, ("PT301",))
     assert command.leaves == ()
     assert command.arguments is not None
-    assert command.arguments[::2] == (*["--set"] * 4, "--target")
+    assert command.arguments[::2] == ("--set", "--set", "--target")
     assert command.fix is Fix.UNSAFE
 
 

@@ -783,7 +783,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "the model class is in a module that does not exist in Keras 3",
         _foreign_module("keras.src.models.functional", "keras.src.models"),
     ),
-    # Measured with two layer classes and 20 modules each in Keras 3.0, 3.3, 3.6 and 3.15
+    # Measured with two layer classes and 20 modules each in Keras 3.0, 3.3, 3.6 and 3.15; the
+    # module of TensorFlow also in Keras 3.7 to 3.14
     _row(
         Obstacle.CLASS,
         "json keras",
@@ -794,8 +795,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.CLASS,
         "json keras",
-        "keras3.15 on",
-        "a layer class of Keras has a module of TensorFlow, which Keras 3.15 does not import",
+        "keras3.9 on",
+        "a layer class has a module of TensorFlow, which Keras 3.9 and later do not import",
         lambda evidence: any(
             module == "tensorflow.keras.layers" and name in known_classes()
             for module, name in evidence.traits.references

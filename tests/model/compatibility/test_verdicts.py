@@ -61,7 +61,7 @@ ORBAX: Final = frozenset(row.reason for row in REFUSALS if row.formats == {"orba
 
 EDITED: Final = (
     "a cropping layer leaves nothing of its input",
-    "a layer class of Keras has a module of TensorFlow, which Keras 3.15 does not import",
+    "a layer class has a module of TensorFlow, which Keras 3.9 and later do not import",
     "a layer class of Keras has a module that does not contain it; Keras writes keras.layers",
     "a layer is in a module of tf_keras",
     "an InputLayer has a mixed policy instead of a dtype",
