@@ -106,7 +106,7 @@ def renames(unit: Unit, context: ConversionContext) -> Unit:
         context.log.change(
             "key-dropped",
             unit,
-            f"{', '.join(unused)} of {unit.class_name} are omitted: they have no effect",
+            f"{unit.class_name} is written without {', '.join(unused)}, which has no effect",
         )
         unit = unit.without(*unused)
     if unit.class_name == "ThresholdedReLU":
@@ -283,8 +283,8 @@ def attention(unit: Unit, context: ConversionContext) -> Unit:
             context.log.change(
                 "key-dropped",
                 unit,
-                f"{', '.join(kept)} of {_ATTENTION} are omitted: {target.name} infers them from "
-                "the call",
+                f"{_ATTENTION} is written without {', '.join(kept)}: {target.name} infers shapes "
+                "from the call",
             )
         return unit.without(*_ATTENTION_SHAPES)
     if all(key in unit.config for key in _ATTENTION_SHAPES):
