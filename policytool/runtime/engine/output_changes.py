@@ -323,7 +323,6 @@ class Moments:
         self._errors: Any = np.zeros(self.channels)
         self._worst: Any = np.zeros(self.channels if self.has_separate_channels else 1)
         self._squared_errors: Any = np.zeros(self.channels if self.has_separate_channels else 1)
-        self._samples = 0
 
     def update(self, reference: Any, candidate: Any) -> None:
         """Add a batch; if its number of channels differs, all channels are joined from then on."""
@@ -331,7 +330,6 @@ class Moments:
             self._join()
         first, second = self._flat(reference), self._flat(candidate)
         self._count += first.shape[0] * first.shape[1]
-        self._samples += len(first)
         centred = first - self._reference_mean
         self._sum += centred.sum((0, 1))
         self._squares += np.square(centred).sum((0, 1))

@@ -62,7 +62,6 @@ class _Process:
     """The state of this process."""
 
     may_split: bool = False
-    is_watched: bool = False
     is_own: bool = False
     """Whether the process belongs to the command, and not to a caller of the Python API."""
 
@@ -121,7 +120,6 @@ def watch(parent: int | None = None) -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             raise KeyboardInterrupt
 
-    _process.is_watched = True
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, alive)
     signal.setitimer(signal.ITIMER_PROF, limits.CALL_SECONDS.value)
