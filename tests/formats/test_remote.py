@@ -97,13 +97,18 @@ def archive_with_names(path: Path) -> None:
     keras_zip(path, {**keras_members(config), "model.weights.h5": buffer.getvalue()})
 
 
+def _name(build: Any) -> str:
+    """Return a name with the suffix of the format, which verdicts on local files consider."""
+    return "model.h5" if build in (h5_file, h5_with_names) else "model.keras"
+
+
 @pytest.mark.parametrize("build", [h5_file, keras_zip])
 def test_a_file_on_a_web_server_is_read_as_a_local_one(
     server: RangeServer, tmp_path: Path, build: Any
 ) -> None:
-    path = tmp_path / "model"
+    path = tmp_path / _name(build)
     build(path)
-    assert report(f"{server.url}/model") == report(path)
+    assert report(f"{server.url}/{path.name}") == report(path)
 
 
 def test_credentials_in_a_url_are_sent_and_not_shown(server: RangeServer, tmp_path: Path) -> None:
@@ -229,10 +234,11 @@ def test_names_in_a_large_file_are_read(server: RangeServer, tmp_path: Path, bui
     Long names in a large file, as Keras 3 writes them, are read in local and remote files and in
     archive members.
     """
-    build(tmp_path / "model")
+    path = tmp_path / _name(build)
+    build(path)
     with limits.override({"h5-text-bytes": 1000}):
-        assert report(f"{server.url}/model") == report(tmp_path / "model")
-        assert policytool.inspect(tmp_path / "model").summary.parameters == 5014
+        assert report(f"{server.url}/{path.name}") == report(path)
+        assert policytool.inspect(path).summary.parameters == 5014
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
@@ -350,12 +356,13 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
 def test_a_member_of_a_zip_archive_is_read(
     tmp_path: Path, server: RangeServer, method: int, build: Any
 ) -> None:
-    build(tmp_path / "model")
+    path = tmp_path / _name(build)
+    build(path)
     with zipfile.ZipFile(tmp_path / "all.zip", "w", method) as archive:
-        archive.write(tmp_path / "model", "in/model")
-    local = report(tmp_path / "model")
-    assert report(f"zip://in/model::{tmp_path / 'all.zip'}") == local
-    assert report(f"zip://in/model::{server.url}/all.zip") == local
+        archive.write(path, f"in/{path.name}")
+    local = report(path)
+    assert report(f"zip://in/{path.name}::{tmp_path / 'all.zip'}") == local
+    assert report(f"zip://in/{path.name}::{server.url}/all.zip") == local
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\3\4" + b"\0" * 50])

@@ -80,7 +80,7 @@ def h5_model(
             if isinstance(config, bytes)
             else config
             if isinstance(config, str)
-            else np.bytes_(json.dumps(config).encode())
+            else json.dumps(config).encode()
         )
         file.attrs["keras_version"] = keras_version
         file.attrs["backend"] = "tensorflow"

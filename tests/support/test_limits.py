@@ -89,11 +89,6 @@ def _h5(directory: Path) -> Path:
     return h5_model(directory / "a.h5", sequential())
 
 
-def _h5_text(directory: Path) -> Path:
-    """Write the config as text of variable length, whose size shows only when it is read."""
-    return h5_model(directory / "a.h5", json.dumps(sequential()))
-
-
 def _layers(directory: Path) -> Path:
     return h5_model(directory / "a.h5", sequential(*(dense(f"d{number}") for number in range(9))))
 
@@ -301,8 +296,7 @@ def _square(directory: Path) -> Path:
 
 
 CASES: Final = (
-    Beyond(limit="json-bytes", lowered=100, build=_h5, code="h5-limit"),
-    Beyond(limit="json-bytes", lowered=100, build=_h5_text, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_h5, code="json-limit"),
     Beyond(limit="json-bytes", lowered=100, build=_json, code="json-limit"),
     Beyond(limit="json-bytes", lowered=100, build=_tfjs, code="json-limit"),
     Beyond(limit="json-bytes", lowered=100, build=_keras, code="zip-limit"),
@@ -723,8 +717,8 @@ def test_workers_have_the_limits_of_the_command(tmp_path: Path) -> None:
             "inspect", *paths, "--jobs", jobs, "--format", "json", "--limit", "json-bytes=100"
         )
         assert [failure["code"] for failure in ended.json["failures"]] == [
-            "h5-limit",
-            "h5-limit",
+            "json-limit",
+            "json-limit",
         ]
 
 
