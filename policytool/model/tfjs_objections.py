@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.calls import Reference
-from policytool.model.compatibility import serialized_objects
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments, tfjs_layers
@@ -34,7 +33,7 @@ def objections(loaded: LoadedModel) -> Iterator[Cause]:
             reason="the config has the format of Keras 3, such as batch_shape of input layers",
         )
         return
-    for group in serialized_objects.objects(loaded.sites):
+    for group in loaded.stored.objects:
         if group.kind != known_arguments.LAYERS and not tfjs_layers.is_known(group.class_name):
             yield Cause(
                 kind=Obstacle.CLASS,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from policytool.model.compatibility import serialized_objects
 from policytool.releases import known_arguments
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class ChangedActivation(Struct, frozen=True, kw_only=True):
 def changed_activations(loaded: LoadedModel, loaders: Iterable[str]) -> Iterator[ChangedActivation]:
     """Yield the activations with a different formula in each of the releases, by activation."""
     layers_by_name: dict[str, tuple[str, ...]] = {}
-    for entry in serialized_objects.objects(loaded.sites):
+    for entry in loaded.stored.objects:
         if entry.kind == known_arguments.ACTIVATIONS and known_arguments.is_known(
             entry.kind, entry.class_name
         ):

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from policytool.formats.document import NO_WEIGHTS, Layout
 from policytool.model import custom_classes
-from policytool.model.compatibility import restored_nodes
+from policytool.model.compatibility import restored_nodes, serialized_objects
 from policytool.model.compatibility.expected_variables import (
     LORA_VARIABLES,
     ExpectedVariable,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document, Tensor
+    from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.model import Verdict
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
@@ -276,6 +277,11 @@ class StoredVariables:
             version = document.writer.keras
             return version is not None and version.partition(".")[0] not in _BEFORE_NAMES
         return True
+
+    @cached_property
+    def objects(self) -> Sequence[ObjectGroup]:
+        """The serialised objects of the layers, in groups of equal arguments."""
+        return serialized_objects.objects(self.placed.sites)
 
     @cached_property
     def shapes(self) -> LayerShapes:

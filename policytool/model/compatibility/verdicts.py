@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from policytool.model.compatibility import (
     file_names,
-    serialized_objects,
     training_incompatibilities,
     training_verdicts,
 )
@@ -96,7 +95,7 @@ def verdicts(stored: StoredVariables) -> Sequence[Verdict]:
     matching_rows = [
         row for row in REFUSALS if document.format in row.formats and row.shows(evidence)
     ]
-    groups = serialized_objects.objects(placed.sites)
+    groups = stored.objects
     open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
     built_in = [
