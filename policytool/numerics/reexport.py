@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from policytool.formats.saved_model import CHECKPOINT
-from policytool.migration.plan import apply_edits
-from policytool.model import reading
 from policytool.model.model import Source
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, graph_ops
@@ -31,15 +29,9 @@ if TYPE_CHECKING:
     from policytool.formats.checkpoint.bundle import Bundle
     from policytool.formats.document import Tensor
     from policytool.formats.edits import Cast
-    from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer, Model
     from policytool.numerics.hand_over import PrivateCopy
-
-
-def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
-    """Return the model with the edits of the plan."""
-    return reading.load_model(apply_edits(loaded.document, plan.edits, ()))
 
 
 def build_arguments(before: LoadedModel, planned: LoadedModel) -> dict[str, Any]:

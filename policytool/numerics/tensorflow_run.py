@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from policytool.formats import format_detection
 from policytool.formats.edits import EditKind, WriteOptions
 from policytool.migration import planning
-from policytool.migration.plan import Note, NoteSeverity, Refusal
+from policytool.migration.plan import Note, NoteSeverity, Refusal, planned_model
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, presets, reading, untrusted_code
 from policytool.numerics.environments import best_release, nearest_release
@@ -243,7 +243,7 @@ class TensorFlowRun:
         from policytool.numerics import reexport
         from policytool.support.files.atomic import DirectoryDraft
 
-        planned = reexport.planned_model(self.loaded, self.plan)
+        planned = planned_model(self.loaded, replace(self.plan, casts=()))
         result: dict[str, Any] = {}
 
         def fill(draft: DirectoryDraft) -> Counted:

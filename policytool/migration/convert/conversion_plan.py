@@ -37,7 +37,7 @@ from policytool.migration.plan import (
     NoteSeverity,
     Plan,
     Refusal,
-    apply_edits,
+    planned_model,
 )
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.rebuilt_layers import REVIVING
@@ -443,8 +443,7 @@ def _notes_on_names(document: Document) -> Iterator[Note]:
 @once_per_model
 def _load_edited(loaded: LoadedModel, options: Options) -> LoadedModel:
     """Return the model with a plan's edits, which are the same for all targets."""
-    edits = planning.draft(loaded, options).edits
-    return reading.load_model(apply_edits(loaded.document, edits, ()))
+    return planned_model(loaded, replace(planning.draft(loaded, options), casts=()))
 
 
 class _Attempt(Struct, frozen=True, kw_only=True):
