@@ -191,7 +191,8 @@ def preview(
     if destination.skip_existing and _exists(target):
         return Preview(plan=plan, target=target, is_skipped=True)
     is_archive = plan.conversion is not None and container == "keras"
-    if is_archive and target.suffix not in SUFFIXES["keras"]:
+    loadable = file_names.loadable_name(target.name, "keras", is_directory=False)
+    if is_archive and target.name != loadable:
         return Preview(plan=replace(plan, refusals=(_suffix_refusal(target),)), target=target)
     counts = _count_losses(plan, source, loaded)
     if sum(count.overflow for count in counts.values()) and not destination.allow_overflow:
