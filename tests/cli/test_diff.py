@@ -703,3 +703,13 @@ def test_the_reason_not_to_compare_values_is_given_once() -> None:
     report = run("diff", "--no-values", "--format", "markdown", *models).out
     assert report.count("not compared") > 2
     assert report.count("--no-values is set") == 1
+
+
+def test_bytecode_is_shown_as_what_it_computes(tmp_path: Path) -> None:
+    """The bytes themselves say nothing to a reader."""
+    model = FIXTURES / "keras3.15" / "lambda.keras"
+    converted = tmp_path / "converted.keras"
+    run("migrate", model, "--target", "keras3.3", "-o", converted, "--no-verify")
+    assert "function bytecode (values * 2.0) not set" in " ".join(
+        run("diff", model, converted).out.split()
+    )

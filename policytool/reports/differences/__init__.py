@@ -20,7 +20,7 @@ from policytool.comparison.result import (
     Presence,
 )
 from policytool.formats import TITLES
-from policytool.releases import keras_objects
+from policytool.releases import keras_objects, lambda_code
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports.differences.fields import REPORT, Differences
 from policytool.reports.page import (
@@ -436,6 +436,9 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
         )
     if isinstance(value, list) and aspect in {Aspect.WIRING, Aspect.TRACED, Aspect.SHARED}:
         return ", ".join(map(str, value)) or "none"
+    code = lambda_code.expression({"function": value})
+    if code is not None:
+        return f"bytecode ({code.text})"
     serialized = keras_objects.read(value)
     if (
         isinstance(value, dict)
