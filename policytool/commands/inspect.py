@@ -263,6 +263,9 @@ class SuggestedFix(Struct, frozen=True, kw_only=True):
     effect: Effect = Effect.UNCHANGED
     """The effect of the command on the results of the model."""
 
+    existing: str | None = None
+    """The output of the command, which may be its result, if it exists and is not the model."""
+
     obstacle: str | None = None
     """Why no command was planned, such as a limit that was exceeded; None if there is one."""
 

@@ -153,7 +153,9 @@ def _planned_fix(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
         findings = tuple(rules.findings(case, options))
         for command in model_command.plan_commands(case, source.path, findings, options):
             if command.arguments is not None and command.effect is not None:
-                return SuggestedFix(arguments=command.arguments, effect=command.effect)
+                return SuggestedFix(
+                    arguments=command.arguments, effect=command.effect, existing=command.existing
+                )
             if command.is_beyond_limit:
                 return SuggestedFix(obstacle=command.reason)
     return None

@@ -127,3 +127,13 @@ def test_a_reason_is_printed_once() -> None:
     printed = run("audit", FIXTURES / "tf2.3/string_lookup", "--target", "keras3").out
     assert "no command fixes it for Keras 3  the hint of PT501 contains the reason" in printed
     assert printed.count("StringLookup") == 1
+
+
+def test_an_existing_output_is_named(tmp_path: Path) -> None:
+    """Whoever ran the command before finds its result."""
+    model = tmp_path / "model.h5"
+    shutil.copy(FIXTURES / "tf2.15" / "lambda.h5", model)
+    run("migrate", model, "--target", "keras3", "--no-verify")
+    assert "model.keras3.keras exists: it may be the result" in " ".join(
+        run("inspect", model).out.split()
+    )

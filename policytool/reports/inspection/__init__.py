@@ -231,8 +231,7 @@ def _model(
         yield _figures(model)
     fix = extras.fix or SuggestedFix()
     if fix.arguments is not None:
-        effect = f" ({EFFECTS[fix.effect]})" if fix.effect is not Effect.UNCHANGED else ""
-        yield Command(label=f"fix{effect}", words=migrate_words(model.path, fix.arguments))
+        yield Command(label=_fix_label(fix), words=migrate_words(model.path, fix.arguments))
     yield from _architectures(extras.fits)
     facts = list(_facts(model, every_release=selected.selection.every_release))
     if exports := _export_words(extras.exports):
@@ -264,6 +263,14 @@ def _model(
         sentences.append(f"the conversion to Keras 3 was not planned: {fix.obstacle}")
     if sentences:
         yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
+
+
+def _fix_label(fix: SuggestedFix) -> str:
+    """Return the label of a command, with its effect, and with its result if that may exist."""
+    parts = [EFFECTS[fix.effect]] if fix.effect is not Effect.UNCHANGED else []
+    if fix.existing is not None:
+        parts.append(f"{layout.file(fix.existing)} exists: it may be the result")
+    return f"fix ({'; '.join(parts)})" if parts else "fix"
 
 
 def _no_layers(model: Model, pattern: str | None) -> str:
