@@ -12,9 +12,6 @@ from policytool.formats import Probe, discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.input_identity import InputIdentity, input_identity, remote_identity
 from policytool.model import reading
-from policytool.model.compatibility.changed_activations import (
-    ChangedActivation,  # noqa: TC001  # for the codec
-)
 from policytool.model.model import Effect, Layer, Model  # TASK evaluates annotations
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -308,12 +305,6 @@ class ModelExtras(Struct, frozen=True, kw_only=True):
 
     exports: tuple[ExportSummary, ...] = ()
     """Empty if the newest Keras fails to load the model."""
-
-    changed_activations: tuple[ChangedActivation, ...] = ()
-    """
-    The activations with another formula in Keras 3. Empty if the newest Keras fails to load the
-    model.
-    """
 
 
 class SelectedInspection(Struct, frozen=True, kw_only=True):

@@ -30,10 +30,9 @@ from policytool.commands.inspect import (
 from policytool.formats import CONVERTED, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
-from policytool.model.compatibility.changed_activations import changed_activations
 from policytool.model.hazards import LAMBDA
 from policytool.model.model import Model, Obstacle, verdict_of
-from policytool.releases.releases import KERAS3, family_of, newest
+from policytool.releases.releases import KERAS3, newest
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
 
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.formats.document import Document
-    from policytool.model.compatibility.changed_activations import ChangedActivation
     from policytool.model.loaded_model import LoadedModel
 
 
@@ -73,13 +71,10 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
     fails = verdict is not None and verdict.reason is not None
     extras = ModelExtras()
     if not fails:
-        extras = ModelExtras(exports=_exports(loaded), changed_activations=_changed(loaded))
-        if not extras.changed_activations and (
-            verdict is None
-            or all(
-                doubt.class_name != LAMBDA and doubt.kind is not Obstacle.RESULTS
-                for doubt in verdict.doubts
-            )
+        extras = ModelExtras(exports=_exports(loaded))
+        if verdict is None or all(
+            doubt.class_name != LAMBDA and doubt.kind is not Obstacle.RESULTS
+            for doubt in verdict.doubts
         ):
             return InspectedModel(model=model, extras=extras)
     fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
@@ -115,16 +110,6 @@ def _fits(document: Document, source: Input) -> FittingArchitectures | None:
     path = source.path
     found = run_isolated(source.display_path, lambda: fitting_architectures(document, path))
     return None if isinstance(found, Failure) else found
-
-
-def _changed(loaded: LoadedModel) -> tuple[ChangedActivation, ...]:
-    """Return the activations with another formula in the releases of Keras 3 that load a model."""
-    loading = (
-        verdict.loader
-        for verdict in loaded.model.loaders
-        if verdict.loads and family_of(verdict.loader) == KERAS3
-    )
-    return tuple(changed_activations(loaded, loading))
 
 
 def _exports(loaded: LoadedModel) -> tuple[ExportSummary, ...]:

@@ -338,6 +338,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return replace(self, reason=self.reason or cause.reason, causes=(*self.causes, cause))
 
     @property
+    def changed_results(self) -> tuple[Cause, ...]:
+        """Why the predictions of the release differ from those of the release that wrote it."""
+        return tuple(doubt for doubt in self.doubts if doubt.kind is Obstacle.RESULTS)
+
+    @property
     def not_judged(self) -> str | None:
         """The reason why the outcome is unknown; None if it is known."""
         doubts = (doubt.reason for doubt in self.doubts if doubt.kind is not Obstacle.RESULTS)

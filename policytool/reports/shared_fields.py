@@ -183,6 +183,13 @@ RELEASE_VERDICT: Final[Record[Verdict]] = Record(
         _VERDICT,
         _REASON,
         Field(
+            "changed_results",
+            items(TEXT),
+            "Why the predictions of a release that loads the file differ from those of the release "
+            "that wrote it; empty if no reason is known.",
+            value=lambda verdict: [cause.reason for cause in verdict.changed_results],
+        ),
+        Field(
             "training",
             nullable(_TRAINING),
             "The verdict for loading with compile=True, which also restores the training "

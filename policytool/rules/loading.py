@@ -10,7 +10,6 @@ from policytool.migration.plan import REBUILD
 from policytool.migration.planning import decisions
 from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import stored_variables
-from policytool.model.compatibility.changed_activations import changed_activations
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
 from policytool.model.signature_layers import layer_call
@@ -377,10 +376,6 @@ def _conversion_advice(case: RuleInput, own: str) -> str | None:
     return f"migrate --target {KERAS3} converts the model"
 
 
-_AT_MINUS_ONE: Final = 1
-"""The index of the value at -1 in the result of :func:`accepted.activation_values`."""
-
-
 @rule(
     id="PT504",
     severity=Severity.WARNING,
@@ -408,31 +403,15 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     if case.loaded is None or not options.targets:
         return
     for verdict in _target_verdicts(case, options):
-        for cause in verdict.doubts if verdict.reason is None else ():
-            if cause.kind is Obstacle.RESULTS:
-                yield _cause_finding(
-                    changed_activation,
-                    case,
-                    cause,
-                    f"no correct results in {release_name(verdict.loader)}",
-                    detail=_cause_detail(verdict, cause),
-                    advice=fixes.conversion_advice(case, verdict.loader, cause.remedy),
-                )
-    for change in changed_activations(case.loaded, options.targets):
-        place = Cause(kind=Obstacle.CLASS, reason="", layers=change.layers)
-        yield changed_activation.finding(
-            f"{release_name(change.loader)} uses a different formula for {change.name} than the "
-            f"release that wrote the file: {change.computed[_AT_MINUS_ONE]:g} instead of "
-            f"{change.written[_AT_MINUS_ONE]:g} for the input -1{_further_layers(place)}",
-            path=change.layers[0],
-            address=_cause_address(case, place),
-            detail=f"{change.loader} {change.name}",
-            advice=fixes.conversion_advice(
+        for cause in verdict.changed_results:
+            yield _cause_finding(
+                changed_activation,
                 case,
-                change.loader,
-                "pass a custom function with the original formula in custom_objects",
-            ),
-        )
+                cause,
+                f"wrong predictions in {release_name(verdict.loader)}",
+                detail=_cause_detail(verdict, cause),
+                advice=fixes.conversion_advice(case, verdict.loader, cause.remedy),
+            )
 
 
 @rule(

@@ -34,9 +34,9 @@ def models_with_fixes() -> Iterator[tuple[Input, InspectedModel]]:
     for found in sampled("suggested conversions", every, share=10):
         read = suggested_conversion.attempt(found)
         if isinstance(read, InspectedModel) and (
-            read.extras.changed_activations
-            or any(
-                verdict.loader == "keras3.15" and verdict.reason is not None
+            any(
+                verdict.loader == "keras3.15"
+                and (verdict.reason is not None or verdict.changed_results)
                 for verdict in read.model.loaders
             )
         ):
@@ -106,8 +106,8 @@ def test_a_lambda_that_only_scales_has_a_fix(name: str) -> None:
 def test_other_predictions_are_reported_for_the_releases_that_audit_reports(tmp_path: Path) -> None:
     """Keras 3 loads the model, but computes hard_sigmoid with another formula."""
     line = (
-        "predictions differ in Keras 3.0 to 3.15: other formula of hard_sigmoid (model/dense) "
-        "fix: policytool migrate"
+        "wrong predictions in Keras 3.0 to 3.15: another formula of hard_sigmoid, which "
+        "returns 0.3333 for the input -1, not 0.3 (model/dense)"
     )
     for activation, expected in (("hard_sigmoid", True), ("sigmoid", False)):
         path = tmp_path / f"{activation}.h5"
@@ -117,7 +117,9 @@ def test_other_predictions_are_reported_for_the_releases_that_audit_reports(tmp_
             file.attrs["model_config"] = config
         text = " ".join(run("inspect", path).out.split())
         assert "Keras 3.0 to 3.15" in text
-        assert (line in text) is expected
+        assert (f"{line} fix: policytool migrate" in text) is expected
+        of_many = run("inspect", path, FIXTURES / "tf2.15" / "default_float32.h5").out
+        assert (line in " ".join(of_many.split())) is expected
         findings = policytool.audit(path, target="keras3").findings
         assert ("PT504" in {finding.rule for finding in findings}) is expected
 

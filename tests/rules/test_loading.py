@@ -190,7 +190,7 @@ def test_axis_that_keras3_ignores_changes_results(
     assert policytool.inspect(path).releases["keras3.15"].outcome == "loads"
     audited = policytool.audit(path, target="keras3")
     (message,) = (finding.message for finding in audited.findings if finding.rule == "PT504")
-    assert message.startswith("no correct results in Keras 3.15: the axis [1, 2]")
+    assert message.startswith("wrong predictions in Keras 3.15: the axis [1, 2]")
     assert "PT502" not in {finding.rule for finding in audited.findings}
     assert audited.commands[0].arguments
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -66,6 +67,9 @@ _BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
 _UNPICKLING: Final = releases_in("tf2.12 to tf2.15, keras3.0 to keras3.6")
 """The releases whose ``NpzIOStore`` has ``allow_pickle=True``."""
 
+_AT_MINUS_ONE: Final = 1
+"""The index of the value at -1 in the result of :func:`known_arguments.activation_values`."""
+
 _LAST: Final = -1
 _INNER: Final = frozenset({1, 2, -2})
 """
@@ -101,6 +105,7 @@ def of(
         *_shared_layers(evidence),
         *_masked_queries(evidence, sites),
         *_variable_order(evidence),
+        *_activations(origins, groups),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
         *_uncalled_kernels(evidence),
@@ -254,6 +259,38 @@ def _variable_order(evidence: Evidence) -> Iterator[Doubt]:
         )
         cause = Cause(kind=Obstacle.RESULTS, reason=reason, layers=layers)
         yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
+
+
+def _activations(origins: Sequence[Release], groups: Sequence[ObjectGroup]) -> Iterator[Doubt]:
+    """
+    Yield a doubt about the results of releases that compute an activation with another formula than
+    the release that wrote the file.
+    """
+    layers_by_name = group_pairs(
+        (group.class_name, group.layers)
+        for group in groups
+        if group.kind == known_arguments.ACTIVATIONS
+        and known_arguments.is_known(group.kind, group.class_name)
+    )
+    for name, layers in layers_by_name.items():
+        written = known_arguments.activation_values(name, origins[-1].id)
+        if written is None:
+            continue
+        computed = (
+            (known_arguments.activation_values(name, loader), loader)
+            for loader in _KERAS2 | _KERAS3
+        )
+        for values, loaders in group_pairs(computed).items():
+            if values is not None and values != written:
+                cause = Cause(
+                    kind=Obstacle.RESULTS,
+                    reason=f"another formula of {name}, which returns {values[_AT_MINUS_ONE]:g} "
+                    f"for the input -1, not {written[_AT_MINUS_ONE]:g}",
+                    layers=tuple(dict.fromkeys(chain.from_iterable(layers))),
+                    class_name=name,
+                    remedy="pass a custom function with the original formula in custom_objects",
+                )
+                yield Doubt(cause=cause, loaders=frozenset(loaders))
 
 
 def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:

@@ -19,11 +19,11 @@ from policytool.commands.inspect import ExportSummary, ModelExtras, SuggestedFix
 from policytool.formats import TITLES, orbax
 from policytool.formats.document import LOST_VALUES
 from policytool.formats.saved_model import DAMAGE, MISSING
-from policytool.model.model import Effect, Obstacle, Source, verdict_of
+from policytool.model.model import Effect, Source
 from policytool.model.signature_layers import layer_call
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
-from policytool.releases.releases import CURRENT, EXPORTERS, KERAS3, newest, release_name
+from policytool.releases.releases import CURRENT, EXPORTERS
 from policytool.reports import layout
 from policytool.reports.fields import table_cells, table_columns
 from policytool.reports.inspection._layer_tree import has_only_weights, layer_table
@@ -226,7 +226,7 @@ def _model(
     selected: SelectedInspection, model: Model, layers: Sequence[Layer], view: View
 ) -> Iterator[Block]:
     extras = selected.extras.get(model.path, ModelExtras())
-    yield _verdict(model, extras)
+    yield _verdict(model)
     if view.is_searchable:
         yield _figures(model)
     fix = extras.fix or SuggestedFix()
@@ -308,7 +308,7 @@ def _architectures(fits: FittingArchitectures | None) -> Iterator[Block]:
         yield Command(label=label, words=migrate_words(fits.command[0], fits.command[1:]))
 
 
-def _verdict(model: Model, extras: ModelExtras) -> Verdict:
+def _verdict(model: Model) -> Verdict:
     """
     Return the answer to whether the model can be used: code that runs when it is loaded, the
     programs that serve it, the releases that load it, why current ones do not, and which predict
@@ -342,24 +342,21 @@ def _verdict(model: Model, extras: ModelExtras) -> Verdict:
         Sentence(text=f"{'' if number else function}{label} {text}", tone=tone)
         for number, (label, text, tone) in enumerate(lines)
     ]
-    parts += [Sentence(text=text, tone=Tone.CAUTION) for text in _changed_results(model, extras)]
+    parts += [Sentence(text=text, tone=Tone.CAUTION) for text in _changed_results(model)]
     return Verdict(parts=tuple(parts), subject=model.path)
 
 
-def _changed_results(model: Model, extras: ModelExtras) -> Iterator[str]:
-    """Yield what the releases of Keras 3 compute differently, although they load the model."""
-    verdict = verdict_of(model.loaders, newest(KERAS3).id)
-    for cause in verdict.doubts if verdict is not None and verdict.loads else ():
-        if cause.kind is Obstacle.RESULTS:
-            yield f"no correct results in {release_name(newest(KERAS3).id)}: {cause.reason}"
+def _changed_results(model: Model) -> Iterator[str]:
+    """Yield what releases compute differently, although they load the model."""
     among = [verdict.loader for verdict in model.loaders]
-    for (name, layers), loaders in group_pairs(
-        ((change.name, change.layers), change.loader) for change in extras.changed_activations
+    for cause, loaders in group_pairs(
+        (cause, verdict.loader)
+        for verdict in model.loaders
+        if verdict.loads
+        for cause in verdict.changed_results
     ).items():
-        yield (
-            f"predictions differ in {loader_ranges(loaders, among)}: other formula of {name} "
-            f"({join_and_count(layers, _LAYERS)})"
-        )
+        layers = f" ({join_and_count(cause.layers, _LAYERS)})" if cause.layers else ""
+        yield f"wrong predictions in {loader_ranges(loaders, among)}: {cause.reason}{layers}"
 
 
 _LAYERS: Final = 3
