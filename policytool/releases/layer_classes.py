@@ -182,7 +182,7 @@ class LayerFacts(Struct, frozen=True, kw_only=True):
     takes_ids: bool = False
     untrained: bool = False
     unused_arguments: tuple[str, ...] = ()
-    uses_epsilon: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
+    uses_epsilon: Mapping[str, str] = field(default_factory=_nothing)
     values: Values | None = None
     variable_shapes: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     vocabulary_dtype: str | None = None

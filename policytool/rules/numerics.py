@@ -15,7 +15,7 @@ from policytool.model.tree.site import with_sites_above
 from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.releases import family_of
+from policytool.releases.releases import release_name, releases_in
 from policytool.rules.base import Device, Fix, Needs, Remedy, Severity, rule
 from policytool.rules.half_precision import (
     ROUNDS_TO_ZERO,
@@ -308,12 +308,12 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
     Layer or optimizer uses an epsilon that float16 cannot represent.
 
     An epsilon prevents a division by zero. In float16, values up to 0.00000003 become 0, and values
-    below 0.00006 lose precision. The rule reports layers that use their epsilon in float16: the
-    tf_keras GroupNormalization layer, and the tf_keras LayerNormalization layer under the pure
-    float16 policy. With an epsilon of 1e-8, both return NaN for a constant input. The rule skips
-    layers that cast to float32 and back: BatchNormalization, the Keras 3 normalization layers, and
-    the tf_keras LayerNormalization layer under mixed_float16. If a custom class has an epsilon in
-    its config, the rule reports a note, because the file does not show how the class uses it.
+    below 0.00006 lose precision. The rule reports layers that use their epsilon in float16:
+    GroupNormalization in Keras 2 and up to Keras 3.6, RMSNormalization in Keras 3.9 and 3.10 and,
+    under the pure float16 policy, LayerNormalization in Keras 2 and up to Keras 3.5. With an
+    epsilon of 1e-8, they return NaN for an input of zeros. Other releases, LayerNormalization under
+    mixed_float16 and BatchNormalization cast to float32 and back. If a custom class has an epsilon
+    in its config, the rule reports a note, because the file does not show how the class uses it.
 
     An optimizer applies its epsilon in the dtype of the model's variables. With float16 variables,
     an epsilon of 1e-8 produces NaN for every zero gradient; with Adamax, so does an epsilon of
@@ -322,13 +322,12 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
     the finding about an optimizer is a note, unless ``--select`` names rules about training, such
     as PT2.
 
-    Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, whose optimizers return the same
-    results; https://github.com/keras-team/keras/issues/22586.
+    Sources: layers measured on CPU with TF 2.9 and 2.15, tf_keras 2.21 and each release of Keras 3;
+    optimizers with tf_keras 2.21 and Keras 3.15, which return the same results; https://github.com/keras-team/keras/issues/22586.
     """
     loaded = judged_model(case, options)
     if loaded is None:
         return
-    releases = libraries(loaded, options)
     for index, site in enumerate(loaded.sites):
         epsilon = number(loaded.config(index).get("epsilon"))
         if (
@@ -337,25 +336,29 @@ def epsilon_underflow(case: RuleInput, options: AuditOptions) -> Iterator[Findin
             and compute_dtype(loaded, index) == "float16"
         ):
             if not custom_classes.is_opaque(site):
-                if any(
-                    (loaded.policy_name(index) or "")
-                    in layer_facts(site.class_name).uses_epsilon.get(family_of(library), ())
-                    for library in releases
-                ):
-                    yield _used_epsilon_finding(loaded, index, epsilon)
+                releases = dict.fromkeys((loaded.loader, *options.targets))
+                affected = _releases_with_epsilon(site.class_name, loaded.policy_name(index))
+                if (release := next(filter(affected.__contains__, releases), None)) is not None:
+                    yield _used_epsilon_finding(loaded, index, epsilon, release)
             elif epsilon <= ROUNDS_TO_ZERO:
                 yield _declared_epsilon_finding(loaded, index, epsilon)
     for finding in _optimizer_epsilon_findings(loaded):
         yield replace(finding, severity=options.training_severity)
 
 
-def _used_epsilon_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
+def _releases_with_epsilon(class_name: str, policy: str | None) -> frozenset[str]:
+    """Return the releases in which a class uses its epsilon in float16 under a policy."""
+    ranges = layer_facts(class_name).uses_epsilon.get(policy or "")
+    return releases_in(ranges) if ranges is not None else frozenset()
+
+
+def _used_epsilon_finding(loaded: LoadedModel, index: int, epsilon: float, release: str) -> Finding:
     layer = loaded.layers[index]
     is_zero = epsilon <= ROUNDS_TO_ZERO
-    effect = "becomes 0, and a constant input produces NaN" if is_zero else "loses precision"
+    effect = "becomes 0, and an input of zeros produces NaN" if is_zero else "loses precision"
     return epsilon_underflow.finding(
-        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16, where the "
-        f"epsilon {effect}",
+        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16 in "
+        f"{release_name(release)}, where the epsilon {effect}",
         path=layer.path,
         address=layer.address,
         severity=Severity.WARNING if is_zero else Severity.NOTE,

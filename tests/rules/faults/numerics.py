@@ -194,6 +194,15 @@ FAULTS: Final = (
             ("batch_norm", 1e-12),
         )
     ),
+    *(
+        Fault(
+            "PT304",
+            f"RMSNormalization for {release}",
+            _chain(("RMSNormalization", {"epsilon": 1e-12})),
+            AuditOptions(targets=(release,)),
+        )
+        for release in ("keras3.9", "keras3.12")
+    ),
     Fault("PT304", "custom class 1e-12", _chain(("Theirs", {"epsilon": 1e-12}))),
     Fault("PT304", "Adam with float16 variables", _HALF_LAYER),
     Fault("PT304", "optimizer in twenty wrappers", _endless_optimizer),
