@@ -207,6 +207,10 @@ def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     for symbol in training_verdicts.losses_and_metrics(compiled) if compiled is not None else ():
         if symbol.is_own and not (symbol.is_class or symbol.is_lambda):
             users[symbol.name].setdefault(None)
+    for name in [name for name in users if ">" in name]:
+        bare = name.rpartition(">")[2]  # a SavedModel names the class of its root twice
+        if users.get(bare, {}).keys() <= users[name].keys():
+            users.pop(bare, None)
     return {name: (len(indices), next(iter(indices))) for name, indices in users.items()}
 
 
