@@ -11,8 +11,19 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Signature
 
+_DEFAULT: Final = "serving_default"
+
 _MOST_NAMES: Final = 4
 """The number of inputs that a call names."""
+
+
+def is_default(signature: Signature, signatures: Sequence[Signature]) -> bool:
+    """Return whether a signature has the inputs and outputs of the default one, like ``serve``."""
+    return any(
+        (signature.inputs, signature.outputs) == (other.inputs, other.outputs)
+        for other in signatures
+        if other.name == _DEFAULT
+    )
 
 
 def layer_call(signatures: Sequence[Signature]) -> str | None:
@@ -29,7 +40,11 @@ def layer_call(signatures: Sequence[Signature]) -> str | None:
         return None
     chosen = min(
         callable_ones,
-        key=lambda signature: (signature.endpoint is None, signature.name != "serving_default"),
+        key=lambda signature: (
+            not is_default(signature, signatures),
+            signature.endpoint is None,
+            signature.name != _DEFAULT,
+        ),
     )
     return f"keras.layers.TFSMLayer(path, call_endpoint={chosen.name!r})({_argument(chosen)})"
 

@@ -102,6 +102,7 @@ EXPORTS: Final = """
 import sys
 import keras
 import numpy as np
+import tensorflow as tf
 library, folder = sys.argv[1:]
 if library == "tf_keras":
     import tf_keras as writer
@@ -112,8 +113,18 @@ for kind, given in (("dict", inputs), ("list", list(inputs.values())), ("one", i
     parts = writer.layers.Concatenate()(list(inputs.values())) if kind != "one" else given
     model = writer.Model(given, writer.layers.Dense(2)(parts))
     model.export(f"{folder}/{kind}")
+    if kind == "dict":
+        specs = {name: tf.TensorSpec((None, 3), name=name) for name in inputs}
+        archive = writer.export.ExportArchive()
+        archive.track(model)
+        archive.add_endpoint("double", lambda given: 2 * model(given), [specs])
+        archive.add_endpoint("serve", model.call, [specs])
+        archive.write_out(f"{folder}/archive")
 """
-"""Exports models with a dict or a list of inputs, and with one input."""
+"""
+Exports models with a dict or a list of inputs, and with one input, and an archive whose function
+``serve`` has the arguments of ``Model.call``.
+"""
 
 LAYER: Final = """
 import sys
@@ -140,7 +151,7 @@ def test_exported_models_run_as_layers_as_advised(
     """The endpoint ``serve`` takes several inputs in the structure that the file contains."""
     env = {**os.environ, **ENVIRONMENT}
     run_captured([compat_python, "-c", EXPORTS, library, tmp_path], env=env, timeout=None)
-    for kind in ("dict", "list", "one"):
+    for kind in ("dict", "list", "one", "archive"):
         path = tmp_path / kind
         call = layer_call(document(path, kind).signatures)
         assert call is not None

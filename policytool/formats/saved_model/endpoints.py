@@ -25,7 +25,7 @@ _MOST_TRACES: Final = 8
 
 
 def root_endpoints(objects: Any) -> Mapping[str, Endpoint]:
-    """Return the functions with one argument that the root object has, by name."""
+    """Return the functions that the root object has and that one argument calls, by name."""
     if not objects.nodes:
         return {}
     concrete = {entry.key: entry.value for entry in objects.concrete_functions}
@@ -42,7 +42,10 @@ def root_endpoints(objects: Any) -> Mapping[str, Endpoint]:
 
 
 def _endpoint(parts: Any) -> Endpoint | None:
-    """Return a concrete function; None if it has not exactly one argument."""
+    """
+    Return a concrete function; None if one argument does not call it. ``Model.call`` has further
+    arguments, ``training`` and ``mask``, whose defaults are None.
+    """
     from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
 
     try:
@@ -51,7 +54,7 @@ def _endpoint(parts: Any) -> Endpoint | None:
         return None  # damaged or huge; only advice depends on it
     # a tuple of the positional arguments, which are a tuple, and of the keyword arguments
     arguments: Any = structure.tuple.values[0].tuple.values if structure.tuple.values else ()
-    if len(arguments) != 1:
+    if not arguments or not all(argument.HasField("none") for argument in arguments[1:]):
         return None
     kind = next((kind for field, kind in _KINDS.items() if arguments[0].HasField(field)), None)
     if kind is None:

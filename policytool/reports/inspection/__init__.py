@@ -20,7 +20,7 @@ from policytool.formats import TITLES, orbax
 from policytool.formats.document import LOST_VALUES
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Source
-from policytool.model.signature_layers import layer_call
+from policytool.model.signature_layers import is_default, layer_call
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT, EXPORTERS
@@ -396,14 +396,25 @@ def _serving(model: Model) -> Sentence | None:
         if every_layer
         else "TF Serving and tf.saved_model.load"
     )
-    endpoints = [signature for signature in running if signature.endpoint is not None]
-    call = None if every_layer else layer_call(endpoints)
     text = (
         f"{programs} run its {'signatures' if further_count else 'signature'} "
         f"{signature_words(first, with_shapes=False)}{others}"
-        f"{f'; in Keras 3, use {call}' if call else ''}"
+        f"{'' if every_layer else _layer_words(running)}"
     )
     return Sentence(text=text, tone=Tone.GOOD)
+
+
+def _layer_words(signatures: Sequence[Signature]) -> str:
+    """Return how Keras 3 calls those of the signatures that it can; nothing if it can call none."""
+    layers = [signature for signature in signatures if signature.runs_as_layer]
+    if not layers:
+        return ""
+    only = (
+        "use"
+        if any(is_default(signature, signatures) for signature in layers)
+        else f"only {join_and_count([entry.name for entry in layers], _LAYERS)} can be used:"
+    )
+    return f"; in Keras 3, {only} {layer_call(signatures)}"
 
 
 def _defect(model: Model) -> str | None:

@@ -92,6 +92,7 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "ArgumentTuple": ((52, "tuple", "Arguments"),),
     "Arguments": ((1, "values", "repeated ArgumentKind"),),
     "ArgumentKind": (
+        (1, "none", "Empty"),
         (33, "tensor", "TensorSpec"),
         (51, "list", "ArgumentList"),
         (53, "dict", "Empty"),
