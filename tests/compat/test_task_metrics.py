@@ -229,6 +229,37 @@ def test_unsuitable_labels_and_metrics_give_a_one_line_error(
     assert said[1] in str(error)
 
 
+@LIBRARIES
+@pytest.mark.parametrize(
+    ("output", "metric_and_reason"),
+    [
+        ("numbers", ("auc", "the value is 0")),
+        ("numbers", ("accuracy", "the labels have values from")),
+        ("numbers", ("binary_crossentropy", "the labels have values from")),
+        ("numbers", ("precision", "the output has values from")),
+        ("zeros", ("recall", "the value is 0 instead of 1")),
+        ("logits", ("auc", "the output has values from")),
+        ("logits", ("accuracy", "the output has values from")),
+    ],
+)
+def test_a_metric_that_does_not_suit_an_output_is_refused(
+    labelled: Path, checked: Checked, library: str, output: str, metric_and_reason: tuple[str, str]
+) -> None:
+    """It has a value that says nothing: two wrong models have the same one."""
+    arrays = np.load(labelled / f"{library}.npz")
+    labels = {
+        "numbers": ("numbers", 3 + arrays["numbers"]),
+        "zeros": ("binary", np.zeros_like(arrays["binary"])),
+        "logits": ("numbers", arrays["binary"]),
+    }
+    name, values = labels[output]
+    metric, reason = metric_and_reason
+    np.savez(labelled / "unsuitable.npz", **{name: values})
+    with pytest.raises((ModelFileError, WorkerError), match="does not suit output") as caught:
+        checked("several", library, "unsuitable.npz", metric)
+    assert reason in str(caught.value)
+
+
 def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
     """A check that silently left it out would pass."""
     graph = FIXTURES / "keras3.15/global_mixed_float16.export"

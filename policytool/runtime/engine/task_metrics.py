@@ -40,6 +40,19 @@ _BY_SHAPE = {
 _LOSS_AND_METRIC = ("cosinesimilarity",)
 """Losses whose metric of the same name has the opposite sign."""
 
+_OF_CLASSES = ("accuracy", "crossentropy")
+"""Parts of the names of metrics whose labels are classes or probabilities."""
+
+_OF_PROBABILITIES = re.compile(
+    "auc|precision|recall|f1score|fbetascore|(true|false)(positives|negatives)|binaryaccuracy"
+    "|.*crossentropy"
+)
+"""Metrics that compare predictions with thresholds from 0 to 1, or take their logarithm."""
+
+_TOLERANCE = 1e-3
+_LEAST = 0.99
+"""The least value of a metric that is better if it is higher for predictions without an error."""
+
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SUGGESTIONS = 3
 
@@ -81,6 +94,60 @@ class LibraryMetric:
                 return
             text = "the metric {} of output {} cannot be computed: {}"
             raise Refused(CODE, text.format(self.name, self.output, sentence(error))) from error
+
+    def check_labels(self, labels: Any, predictions: Any) -> None:
+        """
+        Check that the metric can tell good predictions from bad ones: those that equal the labels
+        must get the best value, which an AUC of the labels of a regression is not.
+
+        :param labels: those of all rows
+        :param predictions: those of the first batch
+        :raises Refused: if the metric does not fit the labels or predictions.
+        """
+        for start in range(0, len(labels), max(len(predictions), 1)):
+            rows = labels[start : start + len(predictions)]
+            if self._metric is None and self._function is None:
+                self._find(_suited_metric(_BY_SHAPE[self.name.lower()], rows, predictions))
+            fitted, shaped = self._fit_arrays(rows, predictions[: len(rows)])
+            if _key(self.name).startswith("sparse"):
+                exact = (fitted[..., None] == np.arange(shaped.shape[-1])).astype("float32")
+            else:
+                exact = fitted.astype("float32")
+                is_of_classes = any(part in _key(self.name) for part in _OF_CLASSES)
+                if is_of_classes and fitted.size and not 0 <= fitted.min() <= fitted.max() <= 1:
+                    text = "the labels have values from {:g} to {:g}, which are not probabilities"
+                    self._refuse(text.format(fitted.min(), fitted.max()))
+            self.update(rows, exact)
+        if self.higher_is_better and _key(self.name) not in _LOSS_AND_METRIC:
+            value = self.result()
+            if not value >= _LEAST:
+                text = "for predictions that equal the labels, the value is {:.3g} instead of 1"
+                self._refuse(text.format(value))
+
+    def check_predictions(self, predictions: Any) -> None:
+        """
+        Check that the predictions of a batch are probabilities, if the metric needs them.
+
+        :raises Refused: if they are not.
+        """
+        known = predictions[np.isfinite(predictions)]
+        if _OF_PROBABILITIES.fullmatch(_key(self.name)) and known.size:
+            least, most = known.min(), known.max()
+            if least < -_TOLERANCE or most > 1 + _TOLERANCE:
+                text = "the output has values from {:.3g} to {:.3g}, which are not probabilities"
+                self._refuse(text.format(least, most))
+
+    def _refuse(self, reason: str) -> None:
+        """
+        Refuse a metric that does not suit the output.
+
+        :raises Refused: always.
+        """
+        text = (
+            "the metric {} does not suit output {}: {}; use labels of other outputs only, or "
+            "--metric MODULE:FUNCTION"
+        )
+        raise Refused(CODE, text.format(self.name, self.output, reason))
 
     def result(self) -> float:
         """
@@ -255,6 +322,9 @@ class TaskMetrics:
         self.judged = list(self.labels) if task.labels is not None else self.outputs
         """The outputs that the metric is about."""
 
+        self._checked: dict[str, LibraryMetric] = {}
+        """By output: the metric that was computed for the labels themselves."""
+
         self._start = dict.fromkeys(self.labels, 0)
         self._kept: dict[str, list[list[Any]]] = {name: [[], [], []] for name in self.judged}
         """
@@ -289,11 +359,25 @@ class TaskMetrics:
             arrays = [to_array(side[place]) for side in (reference, candidate)]
             start = self._start.get(name, 0)
             rows = self._rows(name, arrays[0])
+            if self.task.function is None and name in self.labels and arrays[0].ndim:
+                self._check(name, arrays[0])
             if self.task.function is None:
                 self._add(name, start, [rows, *arrays])
             else:
                 for kept, array in zip(self._kept[name], [rows, *arrays]):
                     kept.append(array)
+
+    def _check(self, name: str, predictions: Any) -> None:
+        """
+        Check that the metric suits an output: all labels with the first batch, and the predictions
+        of each batch.
+
+        :raises Refused: if it does not.
+        """
+        if name not in self._checked:
+            self._checked[name] = LibraryMetric(self.task.library, self.task.name, name)
+            self._checked[name].check_labels(self.labels[name], predictions)
+        self._checked[name].check_predictions(predictions)
 
     def skip(self, reference: Sequence[Any]) -> None:
         """
