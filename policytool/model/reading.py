@@ -27,6 +27,7 @@ from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import LimitError, ModelFileError, SpellingError
 from policytool.support.grouping import group_pairs
+from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,9 @@ _TENSORFLOW_JS: Final = "float32"
 
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
+
+HALF_GRAPH: Final = "half-operations"
+"""The code of operations in a 16-bit dtype that no layer has; ``where`` is the dtype."""
 
 BEYOND: Final = "layer-limit"
 """The code of a model whose number of layers or calls exceeds the limit."""
@@ -138,6 +142,7 @@ def describe(stored: compatibility.StoredVariables) -> LoadedModel:
             *_about_origin(origins, writer, contradiction=contradiction),
             *resolver.observations,
             *about_optimizer,
+            *_about_graph(layers, traits),
             *(
                 presets.about_loading(document, layers, placed.sites)
                 if presets.is_preset(document)
@@ -239,6 +244,18 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
                 f"{', '.join(sorted(stored))}: it is quantized without a quantized policy"
             )
             yield Observation(code="undeclared-quantization", message=message, where=layer.path)
+
+
+def _about_graph(layers: tuple[Layer, ...], traits: ConfigTraits) -> Iterator[Observation]:
+    """Yield an observation about each 16-bit dtype in which only operations compute."""
+    for dtype in sorted(traits.graph_halves - {layer.compute_dtype for layer in layers}):
+        names = {use.class_name for use in traits.operation_uses if dtype in use.dtypes}
+        yield Observation(
+            code=HALF_GRAPH,
+            message=f"operations compute in {dtype}, which no policy shows"
+            + (f": {join_first(sorted(names))}" if names else ""),
+            where=dtype,
+        )
 
 
 def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iterator[Observation]:

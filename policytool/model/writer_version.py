@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
 from policytool.releases import data, generations, keras_objects
+from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import is_operation, known_classes, layer_facts
 from policytool.releases.releases import (
     KERAS2,
@@ -190,6 +191,12 @@ class ConfigTraits:
     policy_hashes: bool = False
     """Whether a Hashing layer returns bucket numbers and has a policy in a dict."""
 
+    graph_halves: set[str] = field(default_factory=set)
+    """
+    The 16-bit dtypes of tensors that operations get, and of calls with an argument ``dtype``, such
+    as ``ops.cast`` and ``tf.cast``.
+    """
+
     half_ops: bool = False
     """Whether the op of an op layer of TF 1.15 to 2.3 has the type float16."""
 
@@ -324,6 +331,11 @@ class ConfigTraits:
         return frozenset(use.class_name for use in self.operation_uses)
 
 
+_SIXTEEN_BITS: Final = tuple(HALVES)  # not a set, because the value may be a list or an object
+_OF_OBJECTS: Final = frozenset({"name", "batch_shape", "class_name"})
+"""Keys of configs of objects, which tensors and the arguments of calls do not have."""
+
+
 def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> ConfigTraits:
     """
     Return the traits of a model's config and of its training configuration.
@@ -392,6 +404,8 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
                 _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
             traits.listed_layers = True
+    if value.get("dtype") in _SIXTEEN_BITS and value.keys().isdisjoint(_OF_OBJECTS):
+        traits.graph_halves.add(str(value["dtype"]))
     if "dtype" in value and "layers" not in value:  # no release reads the policy of a Sequential
         _note_dtype(value["dtype"], traits)
 

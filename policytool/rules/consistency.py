@@ -10,6 +10,7 @@ from policytool.formats.tfjs import QUANTIZED
 from policytool.migration.planning import notes
 from policytool.model import presets, traced_dtypes
 from policytool.model.model import Source
+from policytool.model.reading import HALF_GRAPH
 from policytool.releases import dtype_support, dtypes, policy
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import KERAS2
@@ -486,7 +487,8 @@ def forbidden_policy(case: RuleInput, options: AuditOptions) -> Iterator[Finding
     The policy is stored in the file, or is the default of the release that wrote it. A SavedModel
     without Keras metadata has no policies. The rule then reports each signature with matrix
     products, convolutions or RNN kernels in the compute dtype of a forbidden policy: float16 for
-    ``float16`` and ``mixed_float16``.
+    ``float16`` and ``mixed_float16``. It also reports operations of a model that get tensors in
+    this dtype, if no layer has it, such as after ``ops.cast(x, "float16")``.
 
     Source: the policies and the ops of signatures that ``inspect`` shows.
     """
@@ -501,14 +503,28 @@ def forbidden_policy(case: RuleInput, options: AuditOptions) -> Iterator[Finding
             )
     if case.loaded is None:
         yield from _forbidden_graphs(case, options)
+    for dtype, noun in _forbidden_dtypes(options).items():
+        for observation in case.observations(HALF_GRAPH):
+            if observation.where == dtype:
+                yield forbidden_policy.finding(
+                    f"{observation.message}; it is the compute dtype of the forbidden {noun}",
+                    detail=f"operations {dtype}",
+                )
+
+
+def _forbidden_dtypes(options: AuditOptions) -> dict[str | None, str]:
+    """Return the compute dtypes of the forbidden policies, each with the policies in words."""
+    named = (policy.policy_from_name(name) for name in options.forbidden)
+    return {
+        dtype: f"{'policy' if len(names) == 1 else 'policies'} {' and '.join(names)}"
+        for dtype, names in group_pairs(
+            (entry.compute_dtype, entry.name) for entry in named if entry.quantization is None
+        ).items()
+    }
 
 
 def _forbidden_graphs(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each signature that computes in the dtype of a forbidden policy."""
-    named = (policy.policy_from_name(name) for name in options.forbidden)
-    policies = group_pairs(
-        (entry.compute_dtype, entry.name) for entry in named if entry.quantization is None
-    )
     advice = (
         f"export the model again with layers in {_STAND_IN}"
         if _STAND_IN not in options.forbidden
@@ -516,13 +532,12 @@ def _forbidden_graphs(case: RuleInput, options: AuditOptions) -> Iterator[Findin
     )
     for trace, ops in traced_dtypes.matrix_ops(case.document):
         subject = f"{'signature' if trace.signature else 'function'} {trace.entry}"
-        for dtype, names in policies.items():
+        for dtype, noun in _forbidden_dtypes(options).items():
             kinds = [f"{op.count} {op.op}" for op in ops if op.dtype == dtype]
             if kinds:
-                noun = "policy" if len(names) == 1 else "policies"
                 yield forbidden_policy.finding(
                     f"{subject} computes {join_first(kinds)} in {dtype}, the compute dtype of the "
-                    f"forbidden {noun} {' and '.join(names)}",
+                    f"forbidden {noun}",
                     detail=f"{subject} {dtype}",
                     advice=advice,
                 )

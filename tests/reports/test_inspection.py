@@ -374,7 +374,11 @@ def test_answer_names_only_what_can_run_signatures() -> None:
         model = replace(traced_in("float32"), signatures=signatures)
         return " ".join(TABLE.render(whole(model), View(width=160)).split())
 
-    assert "TFSMLayer" not in text(one, two)
+    assert (
+        "in Keras 3, only score can be used: keras.layers.TFSMLayer(path, call_endpoint='score')"
+        "(inputs)"
+    ) in text(one, two)
+    assert "TFSMLayer" not in text(two)
     assert "TFSMLayer in Keras 3 run its signature score(" in text(one, calling)
     listed = Endpoint(argument=EndpointArgument.LIST, names=("x", "by"))
     assert "use keras.layers.TFSMLayer(path, call_endpoint='scale')([x, by])" in text(

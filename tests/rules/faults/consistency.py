@@ -96,6 +96,17 @@ def _forbidden(name: str, *policies: str, is_fixed: bool = True) -> Fault:
     )
 
 
+def _half_operations(folder: Path) -> Path:
+    """Write a model whose layers compute in float32, and operations between them in float16."""
+
+    def change(config: dict[str, Any]) -> None:
+        for layer in config["config"]["layers"]:
+            if isinstance(layer["config"].get("dtype"), dict):
+                layer["config"]["dtype"] = "float32"
+
+    return changed_fixtures.keras_zip(folder, "keras3.15/keras_ops.keras", change)
+
+
 def _left_over_shard(folder: Path) -> Path:
     """Write a preset with a shard that its weights file replaced."""
     path = presets.write_recorded(folder / "preset", "Llama", "mixed_bfloat16")
@@ -110,6 +121,12 @@ def _mixed_task(folder: Path) -> Path:
 
 
 FAULTS: Final = (
+    Fault(
+        "PT413",
+        "operations without mixed_float16",
+        _half_operations,
+        AuditOptions(forbidden=("mixed_float16",)),
+    ),
     _forbidden("keras3.15/per_layer.keras", "float16"),
     _forbidden("keras3.15/default_float32.keras", "float32", is_fixed=False),
     _forbidden("keras3.15/global_mixed_float16.export", "mixed_float16", is_fixed=False),
