@@ -337,6 +337,9 @@ _FRAME: Final = re.compile(
     r"^\s{0,40}[^ ]{1,400}\.py:\d{1,9} \w"
 )
 _MARK: Final = re.compile(r"^[\s|>E]{0,40}[~^]{1,400}\s*$")
+_CELL_LINE: Final = re.compile(r"[>\s]{0,12}(?P<arrow>-{2,12}> ?)?\d{1,6}(?:[ \t]{2,400}|$)")
+"""A numbered source line of a traceback in a notebook; an arrow marks the one that fails."""
+
 _RAISED: Final = re.compile(
     r"(?:^|[\s|\]])(?:[A-Za-z_]\w{0,80}\.){0,10}"
     r"(?:[A-Z]\w{0,80}(?:Error|Exception|Warning|Interrupt)|AssertionError|KeyError)(?:: |:?$)"
@@ -465,10 +468,28 @@ def _continues(lines: Sequence[str], start: int) -> bool:
     )
 
 
+def _executed_lines(lines: Sequence[str]) -> set[int]:
+    """Return the numbers of all lines without the source lines around those that failed."""
+    cells = [_CELL_LINE.match(line) for line in lines]
+    if not any(cell and cell["arrow"] for cell in cells):
+        return {*range(1, len(lines) + 1)}
+    executed, raises = set[int](), False
+    for number, (line, cell) in enumerate(zip(lines, cells, strict=True), 1):
+        if cell is None or cell["arrow"]:
+            raises = cell is not None and _RAISE.match(line, cell.end()) is not None
+            executed.add(number)
+        elif raises:
+            executed.add(number)
+    return executed
+
+
 def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
     """Yield the lines of each message, and whether the message begins with an exception."""
     raised, group, in_frame = False, list[tuple[int, str]](), False
+    executed = _executed_lines(lines)
     for number, raw_line in enumerate(lines, 1):
+        if number not in executed:
+            continue
         line = _SCRIPTS_WITHOUT_SPACES.sub(" ", raw_line[:_LONGEST])
         starts = _RAISED.search(line[:400]) is not None
         is_frame = not starts and (_FRAME.search(line) is not None)

@@ -350,6 +350,18 @@ def test_a_traceback_without_line_breaks_is_read() -> None:
     assert best(text) == "unknown-layer-functional"
 
 
+def test_source_lines_around_the_one_that_failed_are_no_messages() -> None:
+    """A traceback in a notebook shows other lines, which may raise other exceptions."""
+    frame = "/x/keras/models.py in load_model(filepath)\n"
+    around = "    231             raise ValueError('No model found in config.file.')\n"
+    failed = "--> 233         model = model_from_config(model_config)\n\nKeyError: 'config'"
+    assert best(f"{frame}{around}{failed}") == "other-load-error"
+    raised = (
+        "--> 231             raise ValueError(\n    232             'No model found in config')"
+    )
+    assert best(f"{frame}{raised}") == "weights-only"
+
+
 def test_a_traceback_without_its_exception_is_read() -> None:
     """Of a text that contains nothing but frames, the functions say what failed."""
     frames = (
