@@ -19,14 +19,16 @@ is left out if its confidence is at most half of the highest one, or if an entry
 confidence matches the same line.
 
 If only the place of an error is known, or nothing, the search is repeated without quotes, which
-users leave out when they retype a message.
+users leave out when they retype a message, and then also without regard to case if the text is
+short and contains no word such as ``ValueError``.
 
-The text may contain colors, prefixes of log lines, frames of tracebacks, and lines that a terminal
-broke.
+The text may contain colors, prefixes of log lines, frames of tracebacks, HTML entities, and lines
+that a terminal broke.
 """
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 import tomllib
@@ -81,6 +83,14 @@ class Pattern(Struct, frozen=True, kw_only=True):
         """Return the pattern for texts from which all quotes were removed."""
         return replace(self, regex=_without_quotes(self.regex.pattern))
 
+    def without_case(self) -> Pattern:
+        """Return the pattern for texts in upper or lower case."""
+        return replace(self, regex=_without_case(self.regex.pattern))
+
+    def is_needed(self, text: str) -> bool:
+        """Return whether ``needs`` matches a text."""
+        return re.search(self.needs, text, self.regex.flags & re.IGNORECASE) is not None
+
 
 class Step(Struct, frozen=True, kw_only=True):
     """An instruction for the user: a sentence, and a command if there is one for it."""
@@ -115,6 +125,10 @@ class Entry(Struct, frozen=True, kw_only=True):
     def without_quotes(self) -> Entry:
         """Return the entry with patterns for texts from which all quotes were removed."""
         return replace(self, patterns=tuple(pattern.without_quotes() for pattern in self.patterns))
+
+    def without_case(self) -> Entry:
+        """Return the entry with patterns for texts in upper or lower case."""
+        return replace(self, patterns=tuple(pattern.without_case() for pattern in self.patterns))
 
 
 class Family(Struct, frozen=True, kw_only=True):
@@ -241,6 +255,12 @@ def _without_quotes(regex: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.MULTILINE)
 
 
+@cache
+def _without_case(regex: str) -> re.Pattern[str]:
+    """Return a regular expression for texts that lost upper case."""
+    return re.compile(regex, re.MULTILINE | re.IGNORECASE)
+
+
 def _unwrapped(text: str) -> str:
     """Return a text without its line breaks."""
     return " ".join(text.split())
@@ -251,6 +271,20 @@ _ESCAPES: Final = re.compile(
     r"|\\(?=['\"])"
 )
 """Sequences that set colors, titles and the cursor of a terminal, and the escapes of quotes."""
+
+_MIXED_CASE: Final = re.compile(r"[a-z][A-Z]|[A-Z][a-z0-9]{1,40}[A-Z]")
+"""What names of classes contain; a text with them was copied, not retyped."""
+
+_ENTITIES: Final = re.compile(
+    r"&(?:#0{0,3}\d{2,3}|#[xX]0{0,2}[0-9a-fA-F]{2}|quot|apos|lt|gt|amp|nbsp);"
+)
+"""Characters as pages and forms escape them."""
+
+_LOGGED_LINE_BREAK: Final = re.compile(
+    r"\\n(?=\\n| {2}|File \"|Traceback \(most|During handling|The above exception"
+    r"|(?:[A-Za-z_]\w{0,80}\.){0,10}[A-Z]\w{0,80}(?:Error|Exception): )"
+)
+"""Line breaks that a log or JSON escapes, other than the beginning of a name in a path."""
 
 _QUOTES: Final = str.maketrans(
     "\u2018\u2019\u201a\u201b\u2032\xb4\u2039\u203a\uff07"
@@ -282,6 +316,12 @@ _FRAMES_OF_BOXES: Final = re.compile(
 )
 """The right edge of a box, and its horizontal lines."""
 
+_SCRIPTS_WITHOUT_SPACES: Final = re.compile(
+    r"""(?<=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])(?=[\w'"`])(?=[ -~])"""
+    r"""|(?<=[!-~])(?<=[\w'"`)])(?=[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])"""
+)
+"""Where a message begins or ends within a Chinese, Japanese or Korean sentence."""
+
 _LONGEST: Final = 2_000
 """
 Maximum number of characters of a line that are searched. Messages of Keras begin with the problem,
@@ -297,11 +337,17 @@ _FRAME: Final = re.compile(
     r"^\s{0,40}[^ ]{1,400}\.py:\d{1,9} \w"
 )
 _MARK: Final = re.compile(r"^[\s|>E]{0,40}[~^]{1,400}\s*$")
+_CELL_LINE: Final = re.compile(r"[>\s]{0,12}(?P<arrow>-{2,12}> ?)?\d{1,6}(?:[ \t]{2,400}|$)")
+"""A numbered source line of a traceback in a notebook; an arrow marks the one that fails."""
+
 _RAISED: Final = re.compile(
     r"(?:^|[\s|\]])(?:[A-Za-z_]\w{0,80}\.){0,10}"
     r"(?:[A-Z]\w{0,80}(?:Error|Exception|Warning|Interrupt)|AssertionError|KeyError)(?:: |:?$)"
 )
 """The type of an exception, at the beginning of its message."""
+
+_SOURCE: Final = re.compile(r"\s{4,200}\S")
+"""A further line of an indented statement."""
 
 _RAISE: Final = re.compile(r"\s{0,200}raise \w")
 """A source line that tells the message of a traceback that ends with it."""
@@ -377,9 +423,10 @@ def plain_lines(text: str) -> list[str]:
     Return the lines of a text without colors, times of logs and boxes, and with straight quotes;
     escaped quotes and line breaks in a log are quotes and line breaks.
     """
-    without_escapes = _ESCAPES.sub("", text).translate(_QUOTES)
+    unescaped = _ENTITIES.sub(lambda entity: html.unescape(entity[0]), text)
+    without_escapes = _ESCAPES.sub("", unescaped).translate(_QUOTES)
     if "\n" not in without_escapes.strip():
-        if "\\n" in without_escapes and "Traceback (most" in without_escapes:
+        if _LOGGED_LINE_BREAK.search(without_escapes):
             without_escapes = without_escapes.replace("\\n", "\n")
         elif _FRAME.search(without_escapes[:_LONGEST]):
             without_escapes = _LOST_LINE_BREAK.sub("\n", without_escapes)
@@ -392,8 +439,8 @@ def messages(lines: list[str]) -> list[Message]:
     """
     Return the messages in the lines of a text, without frames and their source lines.
 
-    Of a traceback without its last line, the message is the source line that raises the exception,
-    or the last frame if there is nothing but frames.
+    Of a traceback without its last line, which other text may follow, the message is the source
+    line that raises the exception, or the last frame if there is nothing but frames.
     """
     groups = [*_group_lines(lines)] or [*_last_frame(lines)]
     last = max((number for number, (raised, _) in enumerate(groups) if raised), default=-1)
@@ -412,12 +459,38 @@ def _last_frame(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]
             return
 
 
+def _continues(lines: Sequence[str], start: int) -> bool:
+    """Return whether the next line that is not empty belongs to the same traceback."""
+    numbers = (number for number in range(start, len(lines)) if lines[number].strip())
+    following = lines[number][:_LONGEST] if (number := next(numbers, None)) is not None else ""
+    return any(
+        regex.search(following) is not None for regex in (_FRAME, _RAISED, _HEADER, _MARK, _SOURCE)
+    )
+
+
+def _executed_lines(lines: Sequence[str]) -> set[int]:
+    """Return the numbers of all lines without the source lines around those that failed."""
+    cells = [_CELL_LINE.match(line) for line in lines]
+    if not any(cell and cell["arrow"] for cell in cells):
+        return {*range(1, len(lines) + 1)}
+    executed, raises = set[int](), False
+    for number, (line, cell) in enumerate(zip(lines, cells, strict=True), 1):
+        if cell is None or cell["arrow"]:
+            raises = cell is not None and _RAISE.match(line, cell.end()) is not None
+            executed.add(number)
+        elif raises:
+            executed.add(number)
+    return executed
+
+
 def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]]]:
     """Yield the lines of each message, and whether the message begins with an exception."""
     raised, group, in_frame = False, list[tuple[int, str]](), False
-    end = max((number for number, line in enumerate(lines, 1) if line.strip()), default=0)
+    executed = _executed_lines(lines)
     for number, raw_line in enumerate(lines, 1):
-        line = raw_line[:_LONGEST]
+        if number not in executed:
+            continue
+        line = _SCRIPTS_WITHOUT_SPACES.sub(" ", raw_line[:_LONGEST])
         starts = _RAISED.search(line[:400]) is not None
         is_frame = not starts and (_FRAME.search(line) is not None)
         ends = starts or is_frame or _HEADER.search(line) is not None
@@ -430,7 +503,7 @@ def _group_lines(lines: list[str]) -> Iterator[tuple[bool, list[tuple[int, str]]
             continue
         if in_frame:  # the source line below a frame
             in_frame = _MARK.match(line) is not None
-            if number < end or not _RAISE.match(line):
+            if not _RAISE.match(line) or _continues(lines, number):
                 continue
         line = _SPACES.sub(" ", line)
         if line.strip() and not _MARK.match(line):
@@ -594,13 +667,13 @@ def explain_text(text: str, model: str | None = None) -> Explanation:
     full_text = "\n".join(lines)
     all_messages = messages(lines)
     best = _all_matches(all_messages, entries(), full_text, lines)
-    if max((match.confidence for match in best), default=0) <= Specificity.CONTEXT.value:
-        best += _all_matches(
-            [message.without_quotes() for message in all_messages],
-            (entry.without_quotes() for entry in entries()),
-            full_text,
-            lines,
-        )
+    if not _is_conclusive(best):
+        unquoted = [message.without_quotes() for message in all_messages]
+        unquoted_entries = [entry.without_quotes() for entry in entries()]
+        best += _all_matches(unquoted, unquoted_entries, full_text, lines)
+        if not _is_conclusive(best) and _may_be_retyped(full_text):
+            any_case = (entry.without_case() for entry in unquoted_entries)
+            best += _all_matches(unquoted, any_case, full_text, lines)
     best.sort(key=lambda match: (-match.confidence, -match.line))
     path, release = model or _model_path(full_text), _failing_release(full_text)
     return Explanation(
@@ -609,6 +682,16 @@ def explain_text(text: str, model: str | None = None) -> Explanation:
             for match in [*_worth_showing(best)][:MOST]
         )
     )
+
+
+def _may_be_retyped(text: str) -> bool:
+    """Return whether a text is short and contains no name of a class, which a copy would have."""
+    return len(text) <= _LONGEST and _MIXED_CASE.search(text) is None
+
+
+def _is_conclusive(matches: Sequence[Match]) -> bool:
+    """Return whether a match says more than the place of the error."""
+    return any(match.confidence > Specificity.CONTEXT.value for match in matches)
 
 
 def _all_matches(
@@ -673,7 +756,7 @@ def _best_match(
             for place in weighted_messages
             if (line := _first_line(pattern, place)) is not None
         ]
-        if hits and re.search(pattern.needs, full_text):
+        if hits and pattern.is_needed(full_text):
             best = max(hits if best is None else [best, *hits])
     if best is None:
         return None

@@ -152,6 +152,7 @@ EXAMPLES: Final = {
     "loss-scale-h5": h5("tf2.15/default_float32.h5", "Dense"),
     "loss-scale-usage": h5("tf2.15/adam_autowrap_mf16.h5", "loss scale dynamic"),
     "legacy-optimizer": h5("tf2.15/adam_autowrap_mf16.h5", "TF 2.15"),
+    "optimizer-keyword": h5("tf2.15/lso_fixed128.h5", "optimizer"),
     "optimizer-pop": h5("keras2.1.6/sequential.json", "Keras 2"),
     "no-training": h5("tf2.15/default_float32.h5", "Dense"),
     "tfjs-config": Example(

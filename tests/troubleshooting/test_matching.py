@@ -143,6 +143,7 @@ def test_a_traceback_without_its_last_line_is_found_by_its_last_source_line() ->
     frame = '  File "/x/keras/saving/hdf5_format.py", line 175, in load_model_from_hdf5\n'
     source = "    raise ValueError('No model found in config file.')"
     assert best(f"{frame}{source}\n\n") == "weights-only"
+    assert best(f"{frame}{source}\n\nPlease help, thanks") == "weights-only"
     assert best(f"{frame}{source}\nMemoryError") != "weights-only"
     assert best(f"{frame}{source.replace('raise', 'print')}") != "weights-only"
 
@@ -306,6 +307,39 @@ def test_a_traceback_in_one_line_of_a_log_is_read() -> None:
     assert best(text) == RECORD[name]["cause"]
 
 
+@for_each(
+    ("text", "expected"),
+    [
+        (
+            '{"error": "File \\"x.py\\", line 2\\n  a()\\nValueError: Unknown layer: Functional"}',
+            "unknown-layer-functional",
+        ),
+        ("OSError: C:\\new\\nets\\m.h5 (file signature not found)", "file-signature"),
+        ("&#39;str&#39; object has no attribute &quot;quantization_mode&#x27;", "policy-format"),
+        ("用户报错ValueError: Unknown layer: Functional怎么办", "unknown-layer-functional"),
+        ("ValueError: Unknown layer: A&lt;B&unknown;&#9999999;", "custom-class"),
+    ],
+)
+def test_escapes_of_logs_pages_and_scripts_are_read(text: str, expected: str) -> None:
+    """Text from JSON, HTML, and sentences without spaces."""
+    assert best(text) == expected
+
+
+@for_each(
+    ("text", "expected"),
+    [
+        ("valueerror: unknown layer: functional", "unknown-layer-functional"),
+        ("i get provided weight data has no target variable: conv1/kernel", "tfjs-weights"),
+        ("TYPEERROR: 'STR' OBJECT HAS NO ATTRIBUTE 'QUANTIZATION_MODE'", "policy-format"),
+        ("ValueError: operands could not be broadcast together with shapes (3,2) (2,3)", None),
+        ("TensorFlow failed: 'Conv2d' object has no attribute 'conv'", None),
+    ],
+)
+def test_case_matters_only_in_texts_with_names_of_classes(text: str, expected: str | None) -> None:
+    """A message that was retyped in lower case is found; a copied message has its case."""
+    assert best(text) == expected
+
+
 def test_a_traceback_without_line_breaks_is_read() -> None:
     """Forms and chats join lines; then the frames do not hide the exception."""
     text = (
@@ -314,6 +348,18 @@ def test_a_traceback_without_line_breaks_is_read() -> None:
         "ValueError: Unknown layer: Functional"
     )
     assert best(text) == "unknown-layer-functional"
+
+
+def test_source_lines_around_the_one_that_failed_are_no_messages() -> None:
+    """A traceback in a notebook shows other lines, which may raise other exceptions."""
+    frame = "/x/keras/models.py in load_model(filepath)\n"
+    around = "    231             raise ValueError('No model found in config.file.')\n"
+    failed = "--> 233         model = model_from_config(model_config)\n\nKeyError: 'config'"
+    assert best(f"{frame}{around}{failed}") == "other-load-error"
+    raised = (
+        "--> 231             raise ValueError(\n    232             'No model found in config')"
+    )
+    assert best(f"{frame}{raised}") == "weights-only"
 
 
 def test_a_traceback_without_its_exception_is_read() -> None:
@@ -409,6 +455,9 @@ HOSTILE: Final = {
     "exceptions": "ValueError: x\n",
     "classes": "Cannot call custom layer ",
     "letters": "loss: ",
+    "raises": 'File "a", line 1, in f\n    raise a\n\n',
+    "entities": "&#39;",
+    "scripts": "\u4e2da",
 }
 
 
