@@ -22,12 +22,13 @@ def is_misplaced(loader: str, module: str, name: str) -> bool:
     Return whether a release does not find a class or an activation that it or another release has
     in a module of Keras.
     """
-    if module.partition(".")[0] not in _PACKAGES or not is_known(name):
+    if module.partition(".")[0] not in _PACKAGES:
         return False
     rows = data.read("class_modules")["modules"].get(module, {})
-    return not any(
+    is_found = any(
         name in found.split() and loader in _releases(ranges) for ranges, found in rows.items()
     )
+    return not is_found and is_known(name)
 
 
 def is_known(name: str) -> bool:

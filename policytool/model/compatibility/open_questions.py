@@ -74,6 +74,10 @@ them changes nothing.
 """
 
 
+_READ: Final = frozenset({(INPUT_CLASS, "type_spec")})
+"""Arguments that releases write only on request, and read (TF 2.12, 2.15 and tf_keras 2.21)."""
+
+
 class Doubt(Struct, frozen=True, kw_only=True):
     """A possible reason for a release to fail."""
 
@@ -431,7 +435,11 @@ def _unmeasured_arguments(group: ObjectGroup) -> Iterator[Doubt]:
     Yield doubts about keys that no release writes, for the releases that have the argument. Null is
     the default of such arguments.
     """
-    given = tuple(key for key, value in group.config.items() if value is not None)
+    given = tuple(
+        key
+        for key, value in group.config.items()
+        if value is not None and (group.class_name, key) not in _READ
+    )
     keys = known_arguments.unknown_keys(group.kind, group.class_name, given)
     by_loaders = group_pairs(
         (known_arguments.accepting_loaders(group.kind, group.class_name, key), key) for key in keys

@@ -45,6 +45,9 @@ _READING_FUNCTIONS: Final = {
 }
 """By format, the releases of Keras 2 that read the function that TF 2.12 and later store."""
 
+_ONE_CLASS: Final = releases_in("tf1.15 to tf2.9")
+"""The releases with a single class for each optimizer."""
+
 _LAMBDAS: Final = frozenset({"<lambda>", keras_objects.CODE})
 
 
@@ -91,6 +94,9 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     absent = _missing_optimizer(evidence, loader)
     if absent is not None:
         return PartVerdict(reason=f"the optimizer {absent} does not exist")
+    refused_key = _refused_optimizer_key(evidence, loader)
+    if refused_key is not None:
+        return PartVerdict(reason=refused_key)
     objects = tuple(
         entry for entry in losses_and_metrics(evidence) if _is_looked_up(evidence, loader, entry)
     )
@@ -140,6 +146,25 @@ def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
     if not known_arguments.is_known(known_arguments.OPTIMIZERS, name):
         return None
     return name if _lacks(loader, name) else None
+
+
+def _refused_optimizer_key(evidence: TrainingEvidence, loader: str) -> str | None:
+    """
+    Return why a release up to TF 2.9 does not build the optimizer: its class lacks a key. Later
+    releases have two classes for each optimizer, and choose by the keys.
+    """
+    serialized = keras_objects.read(optimizer_config.unwrap(evidence.optimizer))
+    if serialized is None or loader not in _ONE_CLASS or evidence.document.format != "h5":
+        return None
+    name = serialized.class_name
+    if not known_arguments.is_known(known_arguments.OPTIMIZERS, name):
+        return None
+    objection = known_arguments.objection(
+        loader, known_arguments.OPTIMIZERS, name, serialized.arguments, module=False
+    )
+    if objection is None or not objection.refused:
+        return None
+    return f"the optimizer {name} has no argument `{objection.refused[0]}`"
 
 
 def _lacks(loader: str, optimizer: str) -> bool:
