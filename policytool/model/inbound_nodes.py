@@ -46,18 +46,12 @@ _VALUE: Final = 2
 
 _KEEPING_DTYPE: Final = frozenset(
     {
-        "__operators__.add",
-        "math.add",
-        "math.divide",
-        "math.maximum",
-        "math.minimum",
-        "math.multiply",
-        "math.pow",
-        "math.subtract",
-        "math.truediv",
-        "nn.relu",
-        "reshape",
-        "transpose",
+        *("__operators__.add", "__operators__.getitem", "concat", "expand_dims", "identity"),
+        *("math.abs", "math.add", "math.divide", "math.exp", "math.log", "math.maximum"),
+        *("math.minimum", "math.multiply", "math.negative", "math.pow", "math.reduce_max"),
+        *("math.reduce_mean", "math.reduce_min", "math.reduce_sum", "math.sigmoid", "math.sqrt"),
+        *("math.square", "math.subtract", "math.tanh", "math.truediv", "nn.relu", "nn.softmax"),
+        *("reshape", "reverse", "squeeze", "stack", "tile", "transpose"),
     }
 )
 """Functions whose result has the dtype of their input tensors."""

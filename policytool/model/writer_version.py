@@ -20,9 +20,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
-from policytool.releases import data, generations, keras_objects
+from policytool.releases import data, generations, keras_objects, known_arguments
 from policytool.releases.dtypes import HALVES
-from policytool.releases.layer_classes import is_operation, known_classes, layer_facts
+from policytool.releases.layer_classes import is_operation, layer_facts
 from policytool.releases.releases import (
     KERAS2,
     KERAS3,
@@ -230,8 +230,25 @@ class ConfigTraits:
     unshaped_input: bool = False
     """Whether the config of an InputLayer has no shape."""
 
-    homeless: bool = False
-    """Whether the module of a layer of Keras is null."""
+    typed_inputs: set[str] = field(default_factory=set)
+    """The class names of types of inputs that have another argument that is not null."""
+
+    places: set[tuple[str | None, str]] = field(default_factory=set)
+    """
+    Module and class of each layer that has a module, which may be null, except layers with a
+    registered name, the root, and :attr:`wrapped_places`.
+    """
+
+    wrapped_places: set[tuple[str | None, str]] = field(default_factory=set)
+    """The same of layers in wrappers whose layer Keras 2 finds without the module."""
+
+    null_parts: bool = False
+    """Whether the module of an initializer, regularizer or constraint is null."""
+
+    function_places: set[tuple[str | None, str]] = field(default_factory=set)
+    """Module and name of each activation in a dict; an empty module if the dict has none."""
+
+    root_module: str | None = None
 
     array_arguments: bool = False
     """Whether an argument of a layer is a NumPy array in the format of archives."""
@@ -271,6 +288,9 @@ class ConfigTraits:
 
     flat_distribution: bool = False
     """Whether a TimeDistributed in a layer is built for an input without time."""
+
+    stacked_states: bool = False
+    """Whether a StackedRNNCells in another has a cell with several states, as LSTM cells have."""
 
     outer_calls: bool = False
     """Whether a call or an output uses the result of a layer that its model does not have."""
@@ -352,6 +372,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
     if isinstance(config, dict):
         traits.root_keys = frozenset(config)
         traits.root_class = str(keras_objects.class_of(config))
+        traits.root_module = text_at(config, "module")
         traits.graph_network = config.get("is_graph_network") is True
         for is_always_built in inbound_nodes.fails_on_list(config):
             traits.fails_on_list |= is_always_built
@@ -396,8 +417,6 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
         traits.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, traits)
-            if "module" in value and class_name in known_classes():
-                traits.homeless |= value["module"] is None and not value.get("registered_name")
             if "module" in value and class_name == _NORMALIZATION:
                 traits.wrapped_axis |= isinstance(config.get("axis"), list)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
@@ -432,31 +451,41 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         traits.keys[class_name] = set(config)
         traits.common_keys[class_name] = set(config)
     if "trainable" in config:
-        _note_nested(config, traits)
+        _note_nested(class_name, config, traits)
         _note_policy(class_name, config, traits)
         _note_arguments(class_name, config, traits)
     if class_name == _INPUT:
         _note_input_dtype(config.get("dtype"), traits)
         traits.unshaped_input |= config.keys().isdisjoint(_SHAPES)
+        if config.get("type_spec") is not None:
+            other_keys = config.keys() - {"name", "type_spec"}
+            if any(config[key] is not None for key in other_keys):
+                traits.typed_inputs.add(str(keras_objects.class_of(config["type_spec"])))
     if "output_layers" in config:
         _note_outputs(config, traits)
     if "node_def" in config and "DT_HALF" in str(config["node_def"]):
         traits.half_ops = True
     if "layers" in config:
         _note_model(class_name, config, traits)
-    if layer_facts(class_name).wraps == "steps":
-        _note_distributed(config.get("layer"), traits)
+    _note_wrapped(class_name, config, traits)
+
+
+def _note_wrapped(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the traits of the layer or the cells in a layer."""
     layer = config.get("layer")
-    if (
-        layer_facts(class_name).wraps == "kernel"
-        and layer_facts(keras_objects.class_of(layer)).quantizable
-    ):
-        inner = keras_objects.arguments_of(layer)
-        dtype, has_lora = inner.get("dtype"), inner.get("lora_rank") is not None
-        modes = traits.summed_modes if has_lora else traits.normalized_modes
-        modes.update(generations.quantization_modes(dtype))
-        if isinstance(dtype, str) and _QUANTIZED in dtype:
-            modes.add(dtype.partition(_QUANTIZED)[0])
+    match layer_facts(class_name).wraps:
+        case "cells":
+            names = {str(keras_objects.class_of(value)) for value in keras_objects.dicts(config)}
+            traits.stacked_states |= class_name in names and any("LSTM" in name for name in names)
+        case "steps":
+            _note_distributed(layer, traits)
+        case "kernel" if layer_facts(keras_objects.class_of(layer)).quantizable:
+            inner = keras_objects.arguments_of(layer)
+            dtype, has_lora = inner.get("dtype"), inner.get("lora_rank") is not None
+            modes = traits.summed_modes if has_lora else traits.normalized_modes
+            modes.update(generations.quantization_modes(dtype))
+            if isinstance(dtype, str) and _QUANTIZED in dtype:
+                modes.add(dtype.partition(_QUANTIZED)[0])
 
 
 _SHAPES: Final = frozenset(
@@ -496,6 +525,8 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
     for key, value in config.items():
         if key.endswith("_initializer") and "dtype" in keras_objects.arguments_of(value):
             traits.dtyped_initializers.add(str(keras_objects.class_of(value)))
+        if isinstance(value, dict):
+            _note_part(key, value, traits)
         if class_name != _LAMBDA and keras_objects.class_of(value) == keras_objects.CODE:
             traits.code_arguments.add(key)
         traits.array_arguments |= keras_objects.class_of(value) == keras_objects.ARRAY
@@ -516,6 +547,16 @@ def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTrai
         dtype = config.get("dtype")
         traits.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
         traits.policy_hashes |= isinstance(dtype, dict)
+
+
+def _note_part(key: str, value: dict[str, Json], traits: ConfigTraits) -> None:
+    """Record the module of an initializer, regularizer or constraint, or of an activation."""
+    class_name = keras_objects.class_of(value)
+    is_part = known_arguments.kind_of(key) or key == "dtype"
+    if is_part and "module" in value and value["module"] is None:
+        traits.null_parts |= value.get("registered_name") in (None, class_name)
+    if class_name == keras_objects.FUNCTION and key.endswith("activation"):
+        _note_place(value, str(value.get("config")), traits.function_places)
 
 
 def _note_lookup(config: Mapping[str, Json], traits: ConfigTraits) -> None:
@@ -565,9 +606,26 @@ def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
     return () if names and names[0] in inbound_nodes.MODELS else names
 
 
-def _note_nested(config: dict[str, Json], traits: ConfigTraits) -> None:
+_LAYERS: Final = frozenset({"layer", "backward_layer", "cell", "cells"})
+"""The keys of layers in the configs of layers."""
+
+
+def _note_place(value: dict[str, Json], name: str, places: set[tuple[str | None, str]]) -> None:
+    """Record in which module a release looks up an object, unless it has a registered name."""
+    is_function = keras_objects.class_of(value) == keras_objects.FUNCTION
+    if is_function or ("module" in value and value.get("registered_name") in (None, name)):
+        module = value.get("module", "")
+        places.add((module if isinstance(module, str) else None, name))
+
+
+def _note_nested(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     """Record the traits of layers in the config of another layer."""
+    wraps = layer_facts(class_name).wraps
+    places = traits.wrapped_places if wraps in ("steps", "kernel") else traits.places
     for key, value in config.items():
+        for layer in value if isinstance(value, list) and key == "cells" else [value]:
+            if isinstance(layer, dict) and key in _LAYERS:
+                _note_place(layer, str(keras_objects.class_of(layer)), places)
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
         inner = keras_objects.arguments_of(first)
         if isinstance(first, dict) and "trainable" in inner:
@@ -590,6 +648,8 @@ def _is_built_flat(layer: Mapping[str, Json]) -> bool:
 def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     """Record the traits of a model's list of layers."""
     layers = [layer for layer in keras_objects.layer_list(config) if isinstance(layer, dict)]
+    for layer in layers:
+        _note_place(layer, str(keras_objects.class_of(layer)), traits.places)
     nested = {keras_objects.class_of(layer) for layer in layers} & inbound_nodes.MODELS
     traits.nested_models |= bool(nested)
     traits.empty_models |= any(

@@ -289,10 +289,10 @@ def _column_positions() -> Mapping[str, int]:
 
 @cache
 def _columns(ranges: str) -> frozenset[str]:
-    return _expand_ranges(ranges, measurements()["columns"])
+    return expand_ranges(ranges, measurements()["columns"])
 
 
-def _expand_ranges(ranges: str, names: Sequence[str]) -> frozenset[str]:
+def expand_ranges(ranges: str, names: Sequence[str]) -> frozenset[str]:
     """Return the names of ranges such as ``tf1.15..tf2.4 keras3.6``."""
     expanded: set[str] = set()
     for part in ranges.split():
@@ -389,4 +389,4 @@ def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
 
 @cache
 def _releases(ranges: str) -> frozenset[str]:
-    return _expand_ranges(ranges, data.read("training_names")["releases"])
+    return expand_ranges(ranges, data.read("training_names")["releases"])

@@ -69,6 +69,7 @@ RECORDS: Final = {
     "layer_arguments": (columns(module=False), ALL),
     "layer_arguments, with modules": (columns(module=True), "tf2.12 on, keras3.0 on"),
     "training_names": (set(data.read("training_names")["releases"]), ALL),
+    "class_modules": (set(data.read("class_modules")["releases"]), "tf2.12 on, keras3.0 on"),
     "operations": (
         {
             name

@@ -16,20 +16,36 @@ from policytool.formats.document import UNTYPED
 from policytool.formats.hdf5.read import TRAINING
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import inbound_nodes, optimizer_config
+from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
-from policytool.releases import dtype_support, keras_objects, known_arguments, layer_variables
+from policytool.releases import (
+    class_modules,
+    dtype_support,
+    keras_objects,
+    known_arguments,
+    layer_variables,
+)
 from policytool.releases.layer_classes import (
     Category,
     known_classes,
     layer_facts,
     operation_facts,
 )
-from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
+from policytool.releases.releases import (
+    CURRENT,
+    KERAS2,
+    KERAS3,
+    LOADERS,
+    family_of,
+    is_since,
+    position,
+    releases_in,
+)
 from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policytool.formats.document import Document
     from policytool.model.compatibility.shared_layers import SharedLayer
@@ -149,10 +165,28 @@ class Evidence(Struct, frozen=True, kw_only=True):
         if self.shapes is None or not any(map(_is_adapted, self.traits.class_names)):
             return False
         return any(
-            _repeats_mean(site, self.shapes.inputs(index))
+            _repeats_mean(site, self.shapes.inputs(index), self.document.format)
             for index, site in enumerate(self.shapes.sites)
             if _is_adapted(site.class_name)
         )
+
+    def kept_sizes(self, index: int, loader: str) -> Sequence[int | None]:
+        """
+        Return the sizes of a layer's input at the axes of the layer in a release; None if the input
+        does not have the axis, or its size is unknown. Empty if the shape of the input is unknown.
+        """
+        if self.shapes is None:
+            return ()
+        axis = (self.shapes.sites[index].config or {}).get("axis", -1)
+        shape = self.shapes.inputs(index).get(layer_variables.INPUT)
+        is_dropped = self.document.format == "h5" and is_dropped_axis(axis, loader)
+        if shape is None or axis is None or is_dropped:
+            return ()
+        return [
+            shape[number] if -len(shape) <= number < len(shape) else None
+            for number in (axis if isinstance(axis, list) else [axis])
+            if isinstance(number, int)
+        ]
 
     @property
     def is_keras3(self) -> bool:
@@ -206,8 +240,29 @@ def _is_adapted(class_name: str) -> bool:
     return layer_facts(class_name).adapts_statistics
 
 
-def _repeats_mean(site: Site, inputs: Mapping[str, Shape]) -> bool:
+def _lacks_axis(loader: str) -> Callable[[Evidence], bool]:
+    """
+    Return a test for an adapted layer whose input does not have one of its axes, or has an unknown
+    size there. Keras 3 drops some axes when it reads HDF5 (:mod:`open_questions`).
+    """
+
+    def lacks_axis(evidence: Evidence) -> bool:
+        if evidence.shapes is None or not any(map(_is_adapted, evidence.traits.class_names)):
+            return False
+        return any(
+            size is None
+            for index, site in enumerate(evidence.shapes.sites)
+            if _is_adapted(site.class_name)
+            for size in evidence.kept_sizes(index, loader)
+        )
+
+    return lacks_axis
+
+
+def _repeats_mean(site: Site, inputs: Mapping[str, Shape], file_format: str) -> bool:
     config = site.config or {}
+    if file_format == "h5" and is_dropped_axis(config.get("axis"), "keras3.6"):
+        config = {key: value for key, value in config.items() if key != "axis"}
     if not isinstance(config.get("mean"), int | float):
         return False
     mean = next(iter(layer_variables.class_slots(site.class_name).values()))
@@ -310,24 +365,51 @@ def _has_child(evidence: Evidence, name: str) -> bool:
     return any(name == child for node in nodes for child, _ in node.children)
 
 
-def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
+def _is_root_misplaced(loader: str) -> Callable[[Evidence], bool]:
+    def is_misplaced(evidence: Evidence) -> bool:
+        module, name = evidence.traits.root_module, evidence.traits.root_class
+        return (
+            module is not None
+            and name in MODEL_CLASSES
+            and class_modules.is_misplaced(loader, module, name)
+        )
+
+    return is_misplaced
+
+
+def _is_misplaced(loader: str, *, models: bool) -> Callable[[Evidence], bool]:
+    """Return a test for layers, or for nested models, that a release does not find."""
     return lambda evidence: any(
-        name == "Functional" and module not in own for module, name in evidence.traits.references
+        module is not None
+        and (name in MODEL_CLASSES) is models
+        and class_modules.is_misplaced(loader, module, name)
+        for module, name in evidence.traits.places | evidence.traits.wrapped_places
     )
 
 
-def _is_misplaced(module: str, name: str) -> bool:
+def _is_homeless(places: Iterable[tuple[str | None, str]]) -> bool:
+    return any(module is None and class_modules.is_known(name) for module, name in places)
+
+
+def _is_function_misplaced(loader: str) -> Callable[[Evidence], bool]:
     """
-    Return whether a module of Keras certainly lacks a layer class of this name: another module than
-    that of all layers, and than those below it that define them.
+    Return a test for activations that a release does not find. All need the key of the module, and
+    Keras 3.15 a module in it; measured in TF 2.15, tf_keras 2.21, Keras 3.0, 3.3, 3.6 and 3.15.
     """
-    if name in MODEL_CLASSES or not known_arguments.is_known(known_arguments.LAYERS, name):
-        return False
-    if module in {"keras.layers", "keras.src.layers"} or not f"{module}.".startswith("keras."):
-        return False
-    names = module.split(".")
-    depth = 4 if names[:3] == ["keras", "src", "layers"] else 3
-    return names[1:2] != ["src"] or len(names) <= depth
+
+    def is_lost(module: str | None, name: str) -> bool:
+        if module is None:
+            return is_since(loader, "keras3.7")
+        return not module or class_modules.is_misplaced(loader, module, name)
+
+    return lambda evidence: any(
+        known_arguments.is_known(known_arguments.ACTIVATIONS, name) and is_lost(module, name)
+        for module, name in evidence.traits.function_places
+    )
+
+
+def _lacks_root_module(evidence: Evidence) -> bool:
+    return evidence.traits.root_module is None and evidence.traits.root_class in MODEL_CLASSES
 
 
 def _meets_rank(evidence: Evidence) -> bool:
@@ -350,10 +432,6 @@ def _follows_policy(class_name: str) -> bool:
         dtype_support.variable_dtype("tf2.5", class_name, "bfloat16", slot.name) is None
         for slot in variables
     )
-
-
-def _is_keras2(evidence: Evidence) -> bool:
-    return all(family_of(release) == KERAS2 for release in evidence.releases)
 
 
 _UNBUILDABLE_CODE: Final = (
@@ -392,6 +470,11 @@ _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
 _UNCOUNTED: Final = "a layer counts the words of a vocabulary that JSON does not contain"
+_TYPED_INPUT: Final = "an InputLayer has a `type_spec` beside other arguments"
+_NO_LAYER_CLASS: Final = (
+    "a layer class of Keras has a module that does not contain it; Keras writes keras.layers"
+)
+_NO_MODEL_CLASS: Final = "the model class is in a module that does not exist in Keras 3"
 EXPORTED: Final = (
     "exported for serving, so that load_model in Keras 2 does not return a Keras model"
 )
@@ -755,46 +838,56 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda evidence: _is_subclassed(evidence) and _is_mistaken(evidence),
     ),
     # .keras archives between families
-    _row(
-        Obstacle.CLASS,
-        "keras",
-        "tf2.12",
-        "TF 2.12 expects the model class in the module keras.engine",
-        _foreign_module("keras.engine.functional"),
+    # Keras 2 looks up only the root of an archive in its module
+    *(
+        _row(Obstacle.CLASS, "keras", loader, reason, _is_root_misplaced(loader))
+        for loader, reason in (
+            ("tf2.12", "TF 2.12 expects the model class in the module keras.engine"),
+            ("tf2.15", "TF 2.15 expects the model class in the module keras.src.engine"),
+            (CURRENT[0], "the model class is in a module that does not exist in tf_keras"),
+        )
+    ),
+    # HDF5 of tf_keras has the module of a model that is nested twice
+    *(
+        _row(Obstacle.CLASS, formats, loader, reason, applies)
+        for loader in sorted(releases_in("keras3.0 on").intersection(LOADERS), key=position)
+        for formats, reason, applies in (
+            ("json keras orbax", _NO_MODEL_CLASS, _is_root_misplaced(loader)),
+            (_ALL_CONFIGS, _NO_MODEL_CLASS, _is_misplaced(loader, models=True)),
+            (
+                _ALL_CONFIGS,
+                _NO_LAYER_CLASS,
+                _is_misplaced(loader, models=False),
+            ),
+        )
+    ),
+    *(
+        _row(
+            Obstacle.CLASS,
+            _ALL_CONFIGS if family_of(loader) == KERAS3 else "json keras",
+            loader,
+            "an activation is a function in a module that does not contain it",
+            _is_function_misplaced(loader),
+        )
+        for loader in sorted(releases_in("after tf2.12, keras3.0 on") & set(LOADERS), key=position)
     ),
     _row(
         Obstacle.CLASS,
-        "keras",
-        "tf2.15",
-        "TF 2.15 expects the model class in the module keras.src.engine",
-        _foreign_module("keras.src.engine.functional"),
+        "h5 yaml",
+        "tf1.15 on",
+        "an activation is a function in a dict, which Keras 2 reads only in archives and JSON",
+        lambda evidence: bool(evidence.traits.function_places),
     ),
     _row(
         Obstacle.CLASS,
-        "keras",
-        "after tf2.15",
-        "the model class is in a module that does not exist in tf_keras",
-        _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
+        "json",
+        "tf1.15 to tf2.12",
+        "an activation is a function in a dict, which needs TF 2.13 or later",
+        lambda evidence: bool(evidence.traits.function_places),
     ),
     _row(
         Obstacle.CLASS,
-        "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
-        "keras3.0 on",
-        "the model class is in a module that does not exist in Keras 3",
-        _foreign_module("keras.src.models.functional", "keras.src.models"),
-    ),
-    # Measured with two layer classes and 20 modules each in Keras 3.0, 3.3, 3.6 and 3.15; the
-    # module of TensorFlow also in Keras 3.7 to 3.14
-    _row(
-        Obstacle.CLASS,
-        "json keras",
-        "keras3.0 on",
-        "a layer class of Keras has a module that does not contain it; Keras writes keras.layers",
-        lambda evidence: any(_is_misplaced(*each) for each in evidence.traits.references),
-    ),
-    _row(
-        Obstacle.CLASS,
-        "json keras",
+        _ALL_CONFIGS,
         "keras3.9 on",
         "a layer class has a module of TensorFlow, which Keras 3.9 and later do not import",
         lambda evidence: any(
@@ -809,7 +902,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "its variable names differ from those that TF 2.12 expects",
         lambda evidence: (
             "tf2.12" not in evidence.releases
-            and evidence.traits.root_class == "Sequential"
+            and evidence.traits.root_class in MODEL_CLASSES
+            and bool(evidence.document.tensors)
             and (
                 evidence.dependency_steps is None
                 or storage.COUNTED_ONCE in evidence.dependency_steps
@@ -838,7 +932,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "json",
         "keras3.0 on",
         "the JSON does not specify the module of the model class",
-        lambda evidence: _is_keras2(evidence) and evidence.traits.root_class in MODEL_CLASSES,
+        _lacks_root_module,
+    ),
+    _row(
+        Obstacle.MODEL,
+        "keras",
+        "tf2.12 on, keras3.0 on",
+        "the archive does not specify the module of the model class",
+        _lacks_root_module,
+    ),
+    _row(
+        Obstacle.MODEL,
+        "json",
+        "after tf2.12",
+        "the module of the model class is null",
+        lambda evidence: _lacks_root_module(evidence) and "module" in evidence.traits.root_keys,
     ),
     # policies
     _row(
@@ -970,6 +1078,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "an InputLayer has a mixed policy instead of a dtype",
         lambda evidence: "name" in evidence.traits.input_policies,
     ),
+    *(
+        _row(Obstacle.KEY, formats, ranges, _TYPED_INPUT, applies)
+        for formats, ranges, applies in (
+            (_ALL_CONFIGS, "tf1.15 on", lambda evidence: bool(evidence.traits.typed_inputs)),
+            ("h5", "keras3.0", lambda evidence: "TypeSpec" in evidence.traits.typed_inputs),
+        )
+    ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
@@ -977,24 +1092,22 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "an InputLayer has no shape, which Keras 3 requires",
         lambda evidence: evidence.traits.unshaped_input,
     ),
-    _row(
-        Obstacle.CLASS,
-        "json keras orbax",
-        "after tf2.12, keras3.0 on",
-        "the module of a layer is null",
-        lambda evidence: evidence.traits.homeless,
-    ),
-    _row(
-        Obstacle.CLASS,
-        "json keras orbax",
-        "keras3.0 on",
-        "a layer is in a module of tf_keras",
-        lambda evidence: any(
-            module.partition(".")[0] == "tf_keras"
-            and name != "Functional"
-            and name in known_classes()
-            for module, name in evidence.traits.references
-        ),
+    *(
+        _row(Obstacle.CLASS, formats, ranges, reason, applies)
+        for formats, ranges, looked_up in (
+            (_ALL_CONFIGS, "keras3.0 on", lambda traits: traits.places | traits.wrapped_places),
+            ("json keras", "after tf2.12", lambda traits: traits.places),
+        )
+        for reason, applies in (
+            (
+                "the module of a layer is null",
+                lambda evidence, places=looked_up: _is_homeless(places(evidence.traits)),
+            ),
+            (
+                "the module of an initializer, regularizer or constraint is null",
+                lambda evidence: evidence.traits.null_parts,
+            ),
+        )
     ),
     # arrays, which TF 2.13 and later write into the configs of initializers, and archives and JSON
     # into those of layers; measured in TF 2.4 to 2.15 and tf_keras 2.21
@@ -1041,6 +1154,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 on",
         "Keras 3 does not support Keras 2 op layers",
         _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 on",
+        "Keras 2 does not have the operations of Keras 3",
+        lambda evidence: any(
+            not known_arguments.is_known(known_arguments.LAYERS, name)
+            for name in evidence.traits.operations
+        ),
     ),
     _row(
         Obstacle.GRAPH,
@@ -1223,6 +1346,22 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3.0 does not find the variables of Bidirectional layers in archives",
         _class("Bidirectional"),
     ),
+    # Measured in Keras 3.0, which reads the shapes as lists, and 3.3
+    _row(
+        Obstacle.MODEL,
+        "json keras",
+        "keras3.0",
+        "Keras 3.0 does not build a Dot for stored shapes",
+        lambda evidence: evidence.has_key("Dot", "axes"),
+    ),
+    # Measured with 14 models of Keras 3.3 and 3.6
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.0",
+        "Keras 3.0 counts the variables of the layer in a Bidirectional three times",
+        lambda evidence: _class("Bidirectional")(evidence) and bool(evidence.document.tensors),
+    ),
     # Measured in Keras 3.0 and 3.3, which write such a model only in a Sequential, and load that
     _row(
         Obstacle.MODEL,
@@ -1259,6 +1398,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 to keras3.6",
         "a Normalization has one mean for several values, which Keras 3.0 to 3.6 do not repeat",
         lambda evidence: evidence.repeats_mean,
+    ),
+    # Measured with ten axes in the formats of these releases
+    *(
+        _row(
+            Obstacle.KEY,
+            _ALL_CONFIGS,
+            loader,
+            "a Normalization has an axis that its input does not have, or whose size is unknown",
+            _lacks_axis(loader),
+        )
+        for loader in sorted(releases_in("tf2.12 on, keras3.0 on") & set(LOADERS), key=position)
     ),
     # Keras 3.0 and 3.6 add the list of sizes to a tuple
     _row(
@@ -1382,6 +1532,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and not evidence.has_key("MultiHeadAttention", "query_shape")
         ),
     ),
+    # Measured in TF 2.3, 2.4, 2.5 and 2.9 with seven models
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "tf1.15 to tf2.5",
+        "a StackedRNNCells in a StackedRNNCells has a cell of several states",
+        lambda evidence: evidence.traits.stacked_states,
+    ),
     # Releases before TF 2.12, and Keras 3.13 and later for the first, compute with both.
     _row(
         Obstacle.KEY,
@@ -1406,7 +1564,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     _row(
         Obstacle.KEY,
-        "keras",
+        "json keras",
         "keras3.0 on",
         "the axis of a BatchNormalization layer is a list (the Keras 2 format), but Keras 3 "
         "requires a number",
@@ -1464,10 +1622,10 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     _row(
         Obstacle.CLASS,
-        "h5",
+        "h5 json keras orbax",
         "keras3.0 on",
         "nested layers are serialized without a module",
-        lambda evidence: evidence.traits.bare_nested and not evidence.is_keras3,
+        lambda evidence: evidence.traits.bare_nested,
     ),
     _row(
         Obstacle.KEY,

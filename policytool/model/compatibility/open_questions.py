@@ -78,6 +78,10 @@ them changes nothing.
 """
 
 
+_READ: Final = frozenset({(INPUT_CLASS, "type_spec")})
+"""Arguments that releases write only on request, and read (TF 2.12, 2.15 and tf_keras 2.21)."""
+
+
 class Doubt(Struct, frozen=True, kw_only=True):
     """A possible reason for a release to fail."""
 
@@ -370,9 +374,9 @@ def _axis(
             "read from HDF5, and the last axis is used instead"
         )
         facts = layer_facts(class_name)
-        keeps_shapes = facts.output_shape == ("*same",) and not facts.variable_shapes
+        keeps_shape = facts.output_shape == ("*same",) or facts.adapts_statistics
         cause = Cause(
-            kind=Obstacle.RESULTS if keeps_shapes else Obstacle.KEY,
+            kind=Obstacle.RESULTS if keeps_shape else Obstacle.KEY,
             reason=reason,
             layers=layers,
             class_name=class_name,
@@ -464,8 +468,16 @@ def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
 
 
 def _unmeasured_arguments(group: ObjectGroup) -> Iterator[Doubt]:
-    """Yield doubts about keys that no release writes, for the releases that have the argument."""
-    keys = known_arguments.unknown_keys(group.kind, group.class_name, tuple(group.config))
+    """
+    Yield doubts about keys that no release writes, for the releases that have the argument. Null is
+    the default of such arguments.
+    """
+    given = tuple(
+        key
+        for key, value in group.config.items()
+        if value is not None and (group.class_name, key) not in _READ
+    )
+    keys = known_arguments.unknown_keys(group.kind, group.class_name, given)
     by_loaders = group_pairs(
         (known_arguments.accepting_loaders(group.kind, group.class_name, key), key) for key in keys
     )

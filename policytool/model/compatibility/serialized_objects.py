@@ -42,7 +42,7 @@ class ObjectGroup(Struct, frozen=True):
     """Whether the class is not part of Keras."""
 
     config: Mapping[str, Json]
-    """The config of the first object."""
+    """The config of the first object. The same keys of the others are null."""
 
     layers: list[str] = field(default_factory=list)
     """The paths of the layers that are such objects, or have one in their config."""
@@ -52,7 +52,7 @@ def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
     """Return the layers of a model and the objects in their configs, grouped by equal arguments."""
     groups: dict[tuple[object, ...], ObjectGroup] = {}
     for site in sites:
-        if site.config is None:
+        if site.config is None or _is_implicit(site, sites):
             continue
         custom = not layer_facts(site.class_name).is_opaque and custom_classes.is_opaque(site)
         for kind, name, module, is_custom, config in (
@@ -64,12 +64,25 @@ def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
                 if is_custom
                 else tuple(str(config.get(key)) for key in known_arguments.valued_keys(kind, name))
             )
-            signature = (kind, name, module, is_custom, tuple(config), values)
+            empty = tuple(key for key, value in config.items() if value is None)
+            signature = (kind, name, module, is_custom, tuple(config), empty, values)
             group = groups.get(signature)
             if group is None:
                 groups[signature] = group = ObjectGroup(kind, name, module, is_custom, config)
             group.layers.append(path_of(site.names))
     return tuple(groups.values())
+
+
+def _is_implicit(site: Site, sites: Sequence[Site]) -> bool:
+    """
+    Return whether a layer of a SavedModel is one that its parent creates, as ConvLSTM2D creates a
+    cell: releases do not read its config. Those that can be created alone are tested nevertheless.
+    """
+    if site.parent is None or known_arguments.is_known(LAYERS, site.class_name):
+        return False
+    facts = layer_facts(sites[site.parent].class_name)
+    created = (*facts.sublayers.values(), *facts.sublayers_to_tf25.values())
+    return site.class_name in {sublayer.class_name for sublayer in created}
 
 
 def _parts(

@@ -147,11 +147,11 @@ def is_dropped_axis(axis: Json, loader: str) -> bool:
     Return whether a release drops an axis when it reads HDF5, and uses the last axis instead
     (``saving_utils.model_from_config`` in keras/src/legacy/saving, 3.0 to 3.15).
     """
-    if family_of(loader) == KERAS2 or axis is None:
+    if family_of(loader) == KERAS2:
         return False
-    if isinstance(axis, list):
-        return len(axis) != 1
-    return isinstance(axis, int) and not is_since(loader, _KEEPS_AXIS)
+    if isinstance(axis, int):
+        return not is_since(loader, _KEEPS_AXIS)
+    return not isinstance(axis, list) or len(axis) != 1
 
 
 class _Mismatch(Struct, frozen=True, kw_only=True):

@@ -20,9 +20,9 @@ from policytool.formats.hdf5.read import TRAINING
 from policytool.model import optimizer_config
 from policytool.model.compatibility.incompatibilities import UNICODE_TEXT
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
-from policytool.releases import dtypes, keras_objects, known_arguments
+from policytool.releases import class_modules, dtypes, keras_objects, known_arguments
 from policytool.releases.policy import Dynamic
-from policytool.releases.releases import releases_in
+from policytool.releases.releases import LOADERS, position, releases_in
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -247,7 +247,32 @@ def _has_policy_of_keras2(evidence: TrainingEvidence) -> bool:
     )
 
 
+def _is_misplaced(loader: str) -> Callable[[TrainingEvidence], bool]:
+    """Return a test for a loss, metric or optimizer in a module in which a release has it not."""
+
+    def is_misplaced(evidence: TrainingEvidence) -> bool:
+        objects = map(keras_objects.read, keras_objects.dicts(evidence.configuration))
+        return any(
+            serialized.module is not None
+            and serialized.registered_name in (None, serialized.class_name)
+            and class_modules.is_misplaced(loader, serialized.module, serialized.class_name)
+            for serialized in objects
+            if serialized is not None
+        )
+
+    return is_misplaced
+
+
 REFUSALS: Final[tuple[TrainingRow, ...]] = (
+    *(
+        _row(
+            "json keras",
+            loader,
+            "a loss, metric or optimizer of Keras has a module that does not contain it",
+            _is_misplaced(loader),
+        )
+        for loader in sorted(releases_in("keras3.0 on").intersection(LOADERS), key=position)
+    ),
     _row(
         "h5",
         "tf1.15 to tf2.4",

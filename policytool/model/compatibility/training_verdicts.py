@@ -18,7 +18,7 @@ from policytool.model import optimizer_config
 from policytool.model.compatibility import optimizer_state, training_incompatibilities
 from policytool.model.model import PartVerdict
 from policytool.releases import keras_objects, known_arguments
-from policytool.releases.releases import KERAS2, KERAS3, family_of
+from policytool.releases.releases import KERAS2, KERAS3, family_of, releases_in
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -38,6 +38,15 @@ _NOUNS: Final = {known_arguments.LOSSES: "loss", known_arguments.METRICS: "metri
 _REGISTERED: Final = "Custom>"
 _ARCHIVES: Final = frozenset({"json", "keras", "orbax"})
 """Formats with the config of an archive. Their objects are built when they are loaded."""
+
+_READING_FUNCTIONS: Final = {
+    "h5": releases_in("after tf2.12"),
+    "keras": releases_in("tf2.12 on"),
+}
+"""By format, the releases of Keras 2 that read the function that TF 2.12 and later store."""
+
+_ONE_CLASS: Final = releases_in("tf1.15 to tf2.9")
+"""The releases with a single class for each optimizer."""
 
 _LAMBDAS: Final = frozenset({"<lambda>", keras_objects.CODE})
 
@@ -85,6 +94,9 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
     absent = _missing_optimizer(evidence, loader)
     if absent is not None:
         return PartVerdict(reason=f"the optimizer {absent} does not exist")
+    refused_key = _refused_optimizer_key(evidence, loader)
+    if refused_key is not None:
+        return PartVerdict(reason=refused_key)
     objects = tuple(
         entry for entry in losses_and_metrics(evidence) if _is_looked_up(evidence, loader, entry)
     )
@@ -134,6 +146,25 @@ def _missing_optimizer(evidence: TrainingEvidence, loader: str) -> str | None:
     if not known_arguments.is_known(known_arguments.OPTIMIZERS, name):
         return None
     return name if _lacks(loader, name) else None
+
+
+def _refused_optimizer_key(evidence: TrainingEvidence, loader: str) -> str | None:
+    """
+    Return why a release up to TF 2.9 does not build the optimizer: its class lacks a key. Later
+    releases have two classes for each optimizer, and choose by the keys.
+    """
+    serialized = keras_objects.read(optimizer_config.unwrap(evidence.optimizer))
+    if serialized is None or loader not in _ONE_CLASS or evidence.document.format != "h5":
+        return None
+    name = serialized.class_name
+    if not known_arguments.is_known(known_arguments.OPTIMIZERS, name):
+        return None
+    objection = known_arguments.objection(
+        loader, known_arguments.OPTIMIZERS, name, serialized.arguments, module=False
+    )
+    if objection is None or not objection.refused:
+        return None
+    return f"the optimizer {name} has no argument `{objection.refused[0]}`"
 
 
 def _lacks(loader: str, optimizer: str) -> bool:
@@ -201,11 +232,19 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
 
 
 def _refused_keys(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) -> Iterator[str]:
-    """Yield why Keras 3 does not build a loss or metric of an archive: its class lacks a key."""
-    if family_of(loader) != KERAS3 or evidence.document.format not in _ARCHIVES or entry.is_own:
+    """
+    Yield why a release does not build a loss, or Keras 3 a metric of an archive: its class lacks a
+    key. Metrics of Keras 2 take further keys.
+    """
+    is_strict = family_of(loader) == KERAS3 and evidence.document.format in _ARCHIVES
+    if entry.is_own or (entry.kind != known_arguments.LOSSES and not is_strict):
         return
     known = known_arguments.arguments(loader, entry.kind, entry.name)
-    if entry.is_class and known and (refused := sorted(entry.keys - known)):
+    is_read = family_of(loader) == KERAS2 and loader in _READING_FUNCTIONS.get(
+        evidence.document.format, _READING_FUNCTIONS["h5"]
+    )
+    keys = entry.keys - {"fn"} if is_read else entry.keys
+    if entry.is_class and known and (refused := sorted(keys - known)):
         yield f"{entry.words} has no argument `{short(refused[0])}`"
 
 

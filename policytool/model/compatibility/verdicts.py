@@ -195,8 +195,8 @@ def _verdict(
             *_operation_objections(loader, evidence),
             *_unbuildable_dtypes(loader, evidence.traits),
         )
-    causes.sort(
-        key=lambda cause: cause.kind is Obstacle.POLICY
+    causes = sorted(
+        dict.fromkeys(causes), key=lambda cause: cause.kind is Obstacle.POLICY
     )  # which migrate fixes: the reason that it reports is what it cannot fix
     return Verdict(
         loader=loader,

@@ -610,7 +610,7 @@ def _functional(name: str, *layers: Config, outputs: object) -> Config:
     first = layers[0]["config"]["name"]
     config = {"name": name, "trainable": True, "layers": list(layers)}
     return {
-        "module": "keras",
+        "module": "keras.src.models.functional",
         "class_name": "Functional",
         "config": {**config, "input_layers": [[first, 0, 0]], "output_layers": outputs},
         "registered_name": "Functional",

@@ -149,10 +149,14 @@ def test_input_without_a_shape(tmp_path: Path) -> None:
 
 
 def test_layer_without_a_module_is_not_found(tmp_path: Path) -> None:
-    """Keras 3.0, 3.6 and 3.15 do not look up such a class, nor a class of tf_keras."""
+    """Keras 3.0, 3.6 and 3.15 do not look up such a class, nor one in another module."""
+    misplaced = (
+        "a layer class of Keras has a module that does not contain it; Keras writes keras.layers"
+    )
     for module, reason in (
         (None, "the module of a layer is null"),
-        ("tf_keras.layers", "a layer is in a module of tf_keras"),
+        ("tf_keras.layers", misplaced),
+        ("keras.src.layers.core.dropout", misplaced),
         ("keras.src.layers", None),
     ):
 
@@ -273,3 +277,155 @@ def test_module_of_a_layer_contains_its_class(tmp_path: Path, module: str, *, lo
     path = tmp_path / "model.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     assert _verdicts(path)["keras3.15"].loads is loads
+
+
+def _changed_dense(**arguments: object) -> Callable[[dict[str, Any]], None]:
+    def change(model: dict[str, Any]) -> None:
+        config = _first(model, "Dense")["config"]
+        for key, value in arguments.items():
+            config[key] = {**config[key], **value} if isinstance(value, dict) else value
+
+    return change
+
+
+_NULL = "the module of an initializer, regularizer or constraint is null"
+_ARCHIVE = "the archive does not specify the module of the model class"
+_NO_ROOT = "the model class is in a module that does not exist in Keras 3"
+_FUNCTION = "an activation is a function in a module that does not contain it"
+_TYPED = "an InputLayer has a `type_spec` beside other arguments"
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (_changed_dense(kernel_initializer={"module": None}), _NULL),
+        (_changed_dense(dtype={"module": None}), _NULL),
+        (_changed_dense(kernel_initializer={"module": "keras.layers"}), None),
+        (lambda model: model.update(module=None), _ARCHIVE),
+        (lambda model: model.pop("module"), _ARCHIVE),
+        (lambda model: model.update(module="keras"), _NO_ROOT),
+        (lambda model: model.update(module="keras.src.models.sequential"), None),
+        (lambda model: _first(model, "InputLayer")["config"].update(type_spec=None), None),
+    ],
+)
+def test_module_of_an_edited_object(
+    tmp_path: Path, edit: Callable[[dict[str, Any]], None], reason: str | None
+) -> None:
+    """Keras 3.0 and 3.15 ignore the module of an initializer unless it is null."""
+    assert _edited(tmp_path, edit)["keras3.15"].reason == reason
+
+
+@pytest.mark.parametrize(
+    ("module", "lacking"),
+    [
+        ({}, {"keras3.0", "keras3.15"}),
+        ({"module": None}, {"keras3.15"}),
+        ({"module": "builtins"}, set()),
+        ({"module": "keras.activations"}, set()),
+        ({"module": "keras.src.layers"}, {"keras3.0", "keras3.15"}),
+    ],
+)
+def test_module_of_an_activation(tmp_path: Path, module: dict[str, Any], lacking: set[str]) -> None:
+    """Keras 2 reads a function in a dict only in archives and JSON."""
+    function = {"class_name": "function", "config": "relu", "registered_name": "relu", **module}
+
+    def edit(model: dict[str, Any]) -> None:
+        _first(model, "Dense")["config"]["activation"] = function
+
+    verdicts = _edited(tmp_path, edit)
+    for loader in ("keras3.0", "keras3.15"):
+        reasons = {cause.reason for cause in verdicts[loader].causes}
+        assert (_FUNCTION in reasons) is (loader in lacking), loader
+    model = sequential(dense(activation=function))
+    path = h5_model(tmp_path / "m.h5", model, weights=False)
+    reason = "an activation is a function in a dict, which Keras 2 reads only in archives and JSON"
+    assert _verdicts(path)["tf2.15"].reason == reason
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    reason = "an activation is a function in a dict, which needs TF 2.13 or later"
+    assert _verdicts(path)["tf2.12"].reason == reason
+
+
+def _json(tmp_path: Path, model: dict[str, Any]) -> Mapping[str, Verdict]:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    return _verdicts(path)
+
+
+def test_null_module_of_a_model_in_json(tmp_path: Path) -> None:
+    """Keras 2 needs no module, but does not read null since TF 2.13."""
+    model = sequential(dense(batch_input_shape=[None, 6]))
+    reason = "the module of the model class is null"
+    assert _json(tmp_path, {**model, "module": None})["tf2.15"].reason == reason
+    assert _json(tmp_path, model)["tf2.15"].reason is None
+
+
+def test_type_of_an_input_excludes_other_arguments(tmp_path: Path) -> None:
+    """Measured in TF 2.12 and 2.15, tf_keras 2.21 and Keras 3.0."""
+    config = functional(input2("a", 6), {**dense("b"), "inbound_nodes": [[["a", 0, 0, {}]]]})
+    config["config"]["layers"][0]["config"]["type_spec"] = {"class_name": "TypeSpec"}
+    verdicts = _verdicts(h5_model(tmp_path / "model.h5", config, weights=False))
+    for loader in ("tf2.12", "tf2.15", "keras3.0"):
+        assert verdicts[loader].reason == _TYPED, loader
+    assert _TYPED not in [cause.reason for cause in verdicts["keras3.15"].causes]
+
+
+@pytest.mark.parametrize(
+    ("axis", "failing"),
+    [
+        (-1, set()),
+        ([-1], set()),
+        ([], set()),
+        (None, set()),
+        (0, {"tf2.15", "keras3.15"}),
+        ([0], {"tf2.15", "keras3.0", "keras3.15"}),
+        (2, {"tf2.15", "keras3.15"}),
+        ([0, 1], {"tf2.15"}),
+    ],
+)
+def test_axis_of_a_normalization(tmp_path: Path, axis: object, failing: set[str]) -> None:
+    """Keras 3 drops some axes of HDF5; a size that is unknown cannot be kept."""
+    config = {"name": "n", "dtype": "float32", "axis": axis, "batch_input_shape": [None, 3]}
+    layer = {"class_name": "Normalization", "config": config}
+    path = h5_model(tmp_path / "m.h5", sequential(layer), weights=False)
+    reason = "a Normalization has an axis that its input does not have, or whose size is unknown"
+    verdicts = _verdicts(path)
+    assert failing == {
+        loader
+        for loader in ("tf2.15", "keras3.0", "keras3.15")
+        if reason in [cause.reason for cause in verdicts[loader].causes]
+    }
+
+
+def test_cells_in_cells_with_several_states(tmp_path: Path) -> None:
+    """TF 2.3, 2.4 and 2.5 do not add up the states."""
+
+    def stacked(*cells: dict[str, Any]) -> dict[str, Any]:
+        return {"class_name": "StackedRNNCells", "config": {"name": "s", "cells": list(cells)}}
+
+    reason = "a StackedRNNCells in a StackedRNNCells has a cell of several states"
+    for name, fails in (("LSTMCell", True), ("GRUCell", False)):
+        cell = {"class_name": name, "config": {"name": "c", "units": 2}}
+        config = {"name": "r", "trainable": True, "cell": stacked(cell, stacked(cell))}
+        layer = {"class_name": "RNN", "config": {**config, "batch_input_shape": [None, 3, 2]}}
+        path = h5_model(tmp_path / "m.h5", sequential(layer), weights=False)
+        causes = [cause.reason for cause in _verdicts(path)["tf2.5"].causes]
+        assert (reason in causes) is fails, name
+
+
+def test_layers_that_only_keras_3_0_does_not_restore(tmp_path: Path) -> None:
+    """Keras 3.3 loads what it writes."""
+    dot = {"class_name": "Dot", "config": {"name": "d", "axes": 1}, "module": "keras.layers"}
+    verdicts = _json(tmp_path, {**sequential(dot), "module": "keras"})
+    reason = "Keras 3.0 does not build a Dot for stored shapes"
+    assert reason in [cause.reason for cause in verdicts["keras3.0"].causes]
+    assert reason not in [cause.reason for cause in verdicts["keras3.3"].causes]
+
+
+def test_keras_2_does_not_have_operations(tmp_path: Path) -> None:
+    """tf_keras 2.21 does not know the layer GetItem."""
+    operation = {"class_name": "GetItem", "config": {"name": "g"}, "inbound_nodes": [], "name": "g"}
+    config = functional(input2("a", 6), {**operation, "module": "keras.src.ops.numpy"})
+    reason = "Keras 2 does not have the operations of Keras 3"
+    verdicts = _verdicts(h5_model(tmp_path / "model.h5", config, weights=False))
+    assert reason in [cause.reason for cause in verdicts["tf2.15"].causes]

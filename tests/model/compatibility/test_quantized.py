@@ -148,8 +148,9 @@ def test_call_on_a_layer_that_is_listed_later(tmp_path: Path) -> None:
         "input_layers": [["x", 0, 0]],
         "output_layers": [["a", 1, 0]],
     }
-    model = {"module": "keras", "class_name": "Functional", "config": config}
-    path = keras_zip(tmp_path / "model.keras", keras_members({**model, "registered_name": ""}))
+    model = {"class_name": "Functional", "config": config, "registered_name": ""}
+    members = keras_members({**model, "module": "keras.src.models.functional"})
+    path = keras_zip(tmp_path / "model.keras", members)
     reason = "a shared layer is called on the result of a layer that is listed later"
     assert _reason(path, "keras3.6") == reason
     assert _reason(path) != reason
@@ -552,7 +553,7 @@ def test_keras_2_builds_a_sequential_for_the_first_layer_in_its_first_model(
     metadata = json.dumps({"keras_version": "2.21.0"}).encode()
     model = sequential(inner, dense("dense_a"))
     members = {
-        **keras_members(model),
+        **keras_members({**model, "module": "keras"}),
         "metadata.json": metadata,
         "model.weights.h5": buffer.getvalue(),
     }

@@ -11,9 +11,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import h5py
 import pytest
 from msgspec import structs
 
+import policytool
 from policytool.formats import format_detection
 from policytool.formats.document import Tensor
 from policytool.migration import planning
@@ -33,10 +35,11 @@ from policytool.model.tree import storage
 from policytool.releases.releases import KERAS3, LOADERS, family_of
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import instance
+from tests.helpers.small_models import dense, h5_model, instance, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
 
     from policytool.formats.document import Document
     from policytool.support.text.jsontext import Json
@@ -417,3 +420,17 @@ def test_tf_2_12_rebuilds_a_wrapped_optimizer_that_is_registered_as_custom(
     entry: Any = {"class_name": "LossScaleOptimizerV3", "config": {"inner_optimizer": inner}}
     reason = verdict(structs.replace(evidence, optimizer=entry), "tf2.12").reason
     assert ("LossScaleOptimizer around" in str(reason)) is fails
+
+
+def test_argument_of_an_optimizer_that_an_older_release_lacks(tmp_path: Path) -> None:
+    """TF 2.3 does not build Ftrl with `beta`, which TF 2.4 and later write."""
+    optimizer = {"class_name": "Ftrl", "config": {"name": "Ftrl", "beta": 0.0}}
+    path = h5_model(tmp_path / "m.h5", sequential(dense()), weights=False)
+    with h5py.File(path, "r+") as file:
+        training = {"loss": "mse", "optimizer_config": optimizer}
+        file.attrs["training_config"] = json.dumps(training).encode()
+    verdicts = policytool.inspect(path).releases
+    for loader, reason in (("tf2.3", "the optimizer Ftrl has no argument `beta`"), ("tf2.4", None)):
+        training_verdict = verdicts[loader].training
+        assert training_verdict is not None
+        assert training_verdict.reason == reason

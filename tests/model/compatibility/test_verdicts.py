@@ -63,12 +63,21 @@ EDITED: Final = (
     "a cropping layer leaves nothing of its input",
     "a layer class has a module of TensorFlow, which Keras 3.9 and later do not import",
     "a layer class of Keras has a module that does not contain it; Keras writes keras.layers",
-    "a layer is in a module of tf_keras",
     "an InputLayer has a mixed policy instead of a dtype",
     "an InputLayer has a policy instead of a dtype",
     "an InputLayer has a policy object instead of a dtype",
     UNICODE_TEXT,
     "the module of a layer is null",
+    "the module of an initializer, regularizer or constraint is null",
+    "the module of the model class is null",
+    "the archive does not specify the module of the model class",
+    "a Normalization has an axis that its input does not have, or whose size is unknown",
+    "an activation is a function in a dict, which needs TF 2.13 or later",
+    "an activation is a function in a dict, which Keras 2 reads only in archives and JSON",
+    "an activation is a function in a module that does not contain it",
+    "an InputLayer has a `type_spec` beside other arguments",
+    "a StackedRNNCells in a StackedRNNCells has a cell of several states",
+    "Keras 3.0 does not build a Dot for stored shapes",
 )
 """Reasons that ``test_files.py`` tests."""
 
