@@ -68,16 +68,14 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
     """
     format_detection.refuse_ambiguity(document)
     if document.config_part is None or document.format == "weights":
-        reason = (
-            "is a SavedModel without Keras metadata"
-            if document.format == "savedmodel"
-            else "contains only weights"
-        )
+        is_export = document.format == "savedmodel"
+        subject = "a SavedModel without Keras metadata" if is_export else "a file of weights"
+        join = "" if is_export else "pass it to migrate --weights with the architecture, or "
         message = (
-            f"{reason}: it contains no layers that can be converted; convert the Keras "
-            "model from which it was saved"
+            f"{subject} contains no layers that can be converted; {join}convert the Keras model "
+            "from which it was saved"
             if converts
-            else f"{reason}: it contains no policy that can be changed"
+            else f"{subject} contains no policy that can be changed"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     if document.format not in (CONVERTED if converts else REWRITTEN):

@@ -398,7 +398,10 @@ def _input_changes(
     key: str | None,
     sides: tuple[ComparedModel, ComparedModel, Pairs],
 ) -> Iterator[ValueChange]:
-    """Yield a change if the inputs of two layers do not belong together."""
+    """
+    Yield a change if the inputs of two layers do not belong together. Inputs of the same name do,
+    such as an op layer and the operation of Keras 3 that replaces it, which is not a layer.
+    """
     a, b, pairs = sides
     sources_a = [
         pairs.paired_index_of_a(source) if isinstance(source, int) else source
@@ -408,10 +411,9 @@ def _input_changes(
         pairs.paired_index_of_b(source) if isinstance(source, int) else source
         for source in inputs_b
     ]
-    if None in {*sources_a, *sources_b} or sources_a != sources_b:
-        yield ValueChange(
-            aspect=Aspect.WIRING, key=key, a=_names(a, inputs_a), b=_names(b, inputs_b)
-        )
+    names_a, names_b = _names(a, inputs_a), _names(b, inputs_b)
+    if (None in {*sources_a, *sources_b} or sources_a != sources_b) and names_a != names_b:
+        yield ValueChange(aspect=Aspect.WIRING, key=key, a=names_a, b=names_b)
 
 
 def _names(subject: ComparedModel, sources: tuple[int | str, ...]) -> Json:

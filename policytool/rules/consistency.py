@@ -177,11 +177,6 @@ def unreadable_bfloat16(case: RuleInput, _options: AuditOptions) -> Iterator[Fin
         yield unreadable_bfloat16.finding(message, remedy=Remedy(fix=Fix.SAFE))
 
 
-_SIGNATURE_ADVICE: Final = (
-    "restore the dtype of the output layer, or write the baseline again if the change is intended"
-)
-
-
 @rule(
     id="PT404",
     severity=Severity.ERROR,
@@ -232,8 +227,14 @@ def _signature_changes(before: Signature, after: Signature) -> Iterator[Finding]
             yield signature_changed.finding(
                 f"the {kind} {argument} of {before.name} {message}",
                 detail=f"{before.name}/{kind}/{argument}",
-                advice=_SIGNATURE_ADVICE,
+                advice=_signature_advice(kind, is_dtype=argument in old and argument in new),
             )
+
+
+def _signature_advice(kind: str, *, is_dtype: bool) -> str:
+    """Return what to do about an argument of a signature that changed, or that one side lacks."""
+    former = f"the dtype of the {kind} layer" if is_dtype else f"the {kind}s and their names"
+    return f"restore {former}, or write the baseline again if the change is intended"
 
 
 def _argument_changes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -551,7 +551,7 @@ def _fixed_shape(shape: Sequence[int | None] | None) -> str:
 def attention(model: Model) -> list[str]:
     """Return notes and next steps, the most urgent first."""
     sentences = contradictions(model)
-    deprecated = sum(layer.deprecated for layer in model.layers)
+    deprecated = sum(layer.deprecated and layer.source is Source.DECLARED for layer in model.layers)
     if deprecated:
         layers = f"{deprecated} layer{'s have' if deprecated != 1 else ' has'}"
         sentences.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read")
