@@ -27,7 +27,6 @@ from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import LimitError, ModelFileError, SpellingError
 from policytool.support.grouping import group_pairs
-from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -247,13 +246,11 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
 
 
 def _about_graph(layers: tuple[Layer, ...], traits: ConfigTraits) -> Iterator[Observation]:
-    """Yield an observation about each 16-bit dtype in which only operations compute."""
+    """Yield an observation about each 16-bit dtype to which only operations cast."""
     for dtype in sorted(traits.graph_halves - {layer.compute_dtype for layer in layers}):
-        names = {use.class_name for use in traits.operation_uses if dtype in use.dtypes}
         yield Observation(
             code=HALF_GRAPH,
-            message=f"operations compute in {dtype}, which no policy shows"
-            + (f": {join_first(sorted(names))}" if names else ""),
+            message=f"operations cast to {dtype}, which no policy shows",
             where=dtype,
         )
 

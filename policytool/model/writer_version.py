@@ -193,8 +193,9 @@ class ConfigTraits:
 
     graph_halves: set[str] = field(default_factory=set)
     """
-    The 16-bit dtypes of tensors that operations get, and of calls with an argument ``dtype``, such
-    as ``ops.cast`` and ``tf.cast``.
+    The 16-bit dtypes that operations and calls have as an argument, such as ``ops.cast`` and
+    ``tf.cast``. Those of the tensors in a call do not count: whoever changes a policy in the config
+    does not change them, and no release reads them.
     """
 
     half_ops: bool = False
@@ -352,8 +353,8 @@ class ConfigTraits:
 
 
 _SIXTEEN_BITS: Final = tuple(HALVES)  # not a set, because the value may be a list or an object
-_OF_OBJECTS: Final = frozenset({"name", "batch_shape", "class_name"})
-"""Keys of configs of objects, which tensors and the arguments of calls do not have."""
+_OF_OBJECTS: Final = frozenset({"name", "batch_shape", "class_name", "keras_history"})
+"""Keys of configs of objects and tensors, which the arguments of calls do not have."""
 
 
 def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> ConfigTraits:
@@ -433,6 +434,8 @@ def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: Con
     from policytool.releases import keras_operations  # only for graphs with operations
 
     class_name = str(keras_objects.class_of(entry))
+    if config.get("dtype") in _SIXTEEN_BITS:
+        traits.graph_halves.add(str(config["dtype"]))
     traits.operation_uses.update(keras_operations.uses(entry))
     traits.exceeded_axes |= keras_operations.exceeds_axes(entry)
     traits.other_channels |= keras_operations.mismatches_channels(entry)

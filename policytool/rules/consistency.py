@@ -488,8 +488,8 @@ def forbidden_policy(case: RuleInput, options: AuditOptions) -> Iterator[Finding
     The policy is stored in the file, or is the default of the release that wrote it. A SavedModel
     without Keras metadata has no policies. The rule then reports each signature with matrix
     products, convolutions or RNN kernels in the compute dtype of a forbidden policy: float16 for
-    ``float16`` and ``mixed_float16``. It also reports operations of a model that get tensors in
-    this dtype, if no layer has it, such as after ``ops.cast(x, "float16")``.
+    ``float16`` and ``mixed_float16``. It also reports operations of a model that cast to this
+    dtype, if no layer has it, such as ``ops.cast(x, "float16")``.
 
     Source: the policies and the ops of signatures that ``inspect`` shows.
     """

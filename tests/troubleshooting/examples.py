@@ -80,7 +80,7 @@ EXAMPLES: Final = {
     "concrete-function": exported("tf2.15/global_mixed_float16", "signature"),
     "revived-layer": exported("tf_keras2.21/mha_mixed"),
     "yaml-removed": Example(files={"model.yaml": "tf2.1/default_float32.yaml"}, shown="Dense"),
-    "objects-not-loaded": archive("keras3.3/wrappers.keras", "Keras 3.0"),
+    "objects-not-loaded": archive("keras3.15/shared_layer.keras", "Keras 3.0 to 3.15"),
     "missing-variables": archive("tf2.15/sequential.keras", "dense_a"),
     "axes-mismatch": h5("tf2.15/sequential_unbuilt_input.h5", "dense_a"),
     "file-signature": Example(
