@@ -27,6 +27,7 @@ from policytool.model.optimizer_variables.slots import (
     StyledOptimizer,
     positions,
 )
+from policytool.releases import generations
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
 
@@ -92,6 +93,17 @@ def loss(evidence: TrainingEvidence, loader: str) -> str | None:
         f"the optimizer has {len(created)} variables, but {len(stored)} are stored; training "
         "restarts at step 0 with empty slots"
     )
+
+
+def continuation(evidence: TrainingEvidence) -> str:
+    """Return how to continue the training of a model whose optimizer state is lost."""
+    is_quantized = any(
+        any(generations.quantization_modes((site.config or {}).get("dtype")))
+        for site in evidence.placed.sites
+    )
+    if is_quantized:
+        return "to continue training, use the model as it was before it was quantized"
+    return "to continue training, copy it again"
 
 
 def _groups(
