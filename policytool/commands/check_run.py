@@ -461,7 +461,7 @@ def _answer(
     try:
         return tools.worker.run(job), []
     except WorkerError as error:
-        kept = _options_to_keep(str(error), sides[1])
+        kept = options_to_keep(str(error), sides[1])
         if kept:
             raise WorkerError(
                 error.code,
@@ -483,7 +483,7 @@ _KEPT: Final = 8
 """The maximum number of layers that a suggestion names."""
 
 
-def _options_to_keep(message: str, candidate: PreparedSide) -> str:
+def options_to_keep(message: str, candidate: PreparedSide) -> str:
     """
     Return the options that keep the layers of a custom class in float32, if the candidate fails to
     load because the class combines dtypes; empty otherwise.
@@ -494,7 +494,8 @@ def _options_to_keep(message: str, candidate: PreparedSide) -> str:
     layers = [
         layer
         for layer in candidate.loaded.layers
-        if layer.class_name.rpartition(">")[2] == match["type"] and layer.policy == candidate.policy
+        if (layer.class_name or "").rpartition(">")[2] == match["type"]
+        and layer.policy == candidate.policy
     ]
     is_custom = any(layer.opaque and layer.path.endswith(match["name"]) for layer in layers)
     if not is_custom or len(layers) > _KEPT:

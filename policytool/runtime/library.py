@@ -94,7 +94,7 @@ def sentence(error: BaseException) -> str:
     return type(error).__name__ + (": " + cause[:300] if cause else "")
 
 
-def _layer_of(error: BaseException) -> str:
+def layer_of(error: BaseException) -> str:
     """Return the layer in which an error of Keras 2 occurred, in brackets; empty if unknown."""
     match = _CALLING.search(str(error))
     return ' (layer "{}", type {})'.format(match.group(1), match.group(2)) if match else ""
@@ -428,7 +428,7 @@ class Library:
             reason = sentence(error).rstrip(".")
             if _NO_SHAPE in reason:  # Keras hides the error of the code
                 reason += " ({})".format(sentence(_innermost(error)).rstrip("."))
-            message = "{} cannot load {}: {}{}".format(self.name, what, reason, _layer_of(error))
+            message = "{} cannot load {}: {}{}".format(self.name, what, reason, layer_of(error))
             advice = lambda_advice(error, release)
             if advice:
                 message += advice
