@@ -102,7 +102,7 @@ def continuation(evidence: TrainingEvidence) -> str:
         for site in evidence.placed.sites
     )
     if is_quantized:
-        return "to continue training, use the model as it was before it was quantized"
+        return "to continue training, load the model that was not quantized"
     return "to continue training, copy it again"
 
 
