@@ -576,11 +576,15 @@ def _chain(layers: Sequence[Mapping[str, Json]]) -> tuple[str, str | None]:
     return value, fails
 
 
-def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
+def mismatched_constants(
+    config: Mapping[str, Json], *, projected: str | None = None
+) -> Iterator[str]:
     """
     Yield the dtype of each tensor that an op layer of Keras 2 combines with a number on its left,
     as in ``1.0 - x``, if the dtype of the number (float32 or int32) differs. Tensors whose dtype is
     not in the config are skipped.
+
+    :param projected: the dtype of the results of attention layers; None for that of their policies
     """
     entries = _entries(config)
     for entry in entries.values():
@@ -591,7 +595,7 @@ def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
                 continue
             value = node[_VALUE]
             if isinstance(value, int | float):
-                dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries)
+                dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries, projected)
                 if dtype not in {None, "float32" if isinstance(value, float) else "int32"}:
                     yield str(dtype)
 
@@ -649,7 +653,9 @@ def _source(node: Node, entries: Mapping[str, dict[str, Json]]) -> str:
     return node[0]
 
 
-def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> str | None:
+def _tensor_dtype(
+    node: Node | None, entries: Mapping[str, dict[str, Json]], projected: str | None
+) -> str | None:
     """
     Return the compute dtype of the layer that creates a tensor. For op layers, return the dtype of
     the first input tensor, or the dtype that a ``cast`` names.
@@ -659,8 +665,9 @@ def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> 
         config = entry.get("config") if entry is not None else None
         if entry is None or not isinstance(config, dict) or _is_model(entry):
             return None
-        if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
-            return _dtype(entry)
+        facts = layer_facts(keras_objects.class_of(entry))
+        if not facts.is_op_layer:
+            return projected if projected and facts.makes_projections else _dtype(entry)
         if config.get("function") not in _KEEPING_DTYPE:
             return None
         node = next(tensors(entry.get("inbound_nodes")), None)

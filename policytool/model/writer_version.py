@@ -196,6 +196,9 @@ class ConfigTraits:
     mismatched_constants: set[str] = field(default_factory=set)
     """The dtypes of tensors that op layers combine with numbers of another dtype (``1.0 - x``)."""
 
+    early_constants: set[str] = field(default_factory=set)
+    """The same up to TF 2.13, in which the results of attention layers are in float32."""
+
     mixed_attentions: set[str] = field(default_factory=set)
     """See :func:`policytool.model.inbound_nodes.mixed_attentions`."""
 
@@ -591,6 +594,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
+    traits.early_constants.update(inbound_nodes.mismatched_constants(config, projected="float32"))
     traits.mixed_attentions.update(inbound_nodes.mixed_attentions(config))
     if class_name != "Sequential" and nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)

@@ -1163,13 +1163,19 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "the layer class Network exists only in TF 1.13 to 2.2",
         _class("Network"),
     ),
-    _row(
-        Obstacle.GRAPH,
-        _ALL_CONFIGS,
-        "tf2.4 on",
-        "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
-        "converts numbers to float32 or int32",
-        lambda evidence: bool(evidence.traits.mismatched_constants),
+    *(
+        _row(
+            Obstacle.GRAPH,
+            _ALL_CONFIGS,
+            ranges,
+            "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because "
+            "Keras 2 converts numbers to float32 or int32",
+            applies,
+        )
+        for ranges, applies in (
+            ("tf2.4 to tf2.13", lambda evidence: bool(evidence.traits.early_constants)),
+            ("after tf2.13", lambda evidence: bool(evidence.traits.mismatched_constants)),
+        )
     ),
     # Measured with an op on the result of MultiHeadAttention in TF 2.4, 2.9, 2.12 and 2.15: add,
     # concat and matmul, also after a reshape. All load under this policy.

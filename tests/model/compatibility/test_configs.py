@@ -1191,6 +1191,19 @@ def test_op_after_attention_needs_the_global_policy(
     assert all(not set(GLOBAL) & {cause.reason for cause in found["tf2.15"].causes} for _ in found)
 
 
+def test_number_before_the_result_of_attention(tmp_path: Path) -> None:
+    """Up to TF 2.13, ``1.0 - x`` of the float32 result loads; measured in TF 2.4, 2.12 and 2.15."""
+    nodes = [["_CONSTANT_VALUE", -1, 1.0, {"y": ["b", 0, 0], "name": None}]]
+    model = _attention_model("mixed_float16", _op("c", "math.subtract", nodes))
+    found = verdicts_on(model, tmp_path / "model.h5")
+    failing = {
+        loader
+        for loader in ("tf2.4", "tf2.12", "tf2.15", "tf_keras2.21")
+        if any("combines a number" in cause.reason for cause in found[loader].causes)
+    }
+    assert failing == {"tf2.15", "tf_keras2.21"}
+
+
 def test_custom_layer_in_16_bits_names_the_global_policy(tmp_path: Path) -> None:
     """In Keras 2, the layers that a custom layer creates use the global policy."""
     for policy, expected in (("mixed_bfloat16", True), ("float32", False)):
