@@ -296,11 +296,19 @@ def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
     return frozenset(frozen)
 
 
+def quantization_modes(site: Site) -> frozenset[str]:
+    """Return the quantization modes of a layer. Keras 3.3 writes only the name of the policy."""
+    dtype = (site.config or {}).get("dtype")
+    name, separator, _ = (keras_objects.policy_name(dtype) or "").partition("_from_")
+    modes = [*generations.quantization_modes(dtype), *([name] if separator else [])]
+    return frozenset(mode.partition("/")[0] for mode in modes)
+
+
 def _trainable_tensors(site: Site, named_tensors: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
     """Return the trainable tensors of one layer."""
     config = site.config or {}
     facts = layer_facts(site.class_name)
-    modes = {mode.partition("/")[0] for mode in generations.quantization_modes(config.get("dtype"))}
+    modes = quantization_modes(site)
     if modes and all(name.isdigit() for name, _ in named_tensors):
         return list(_trainable_when_quantized(config, modes, [item for _, item in named_tensors]))
     if facts.keeps_moving_statistics and all(name.isdigit() for name, _ in named_tensors):

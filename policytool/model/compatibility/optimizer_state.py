@@ -27,7 +27,6 @@ from policytool.model.optimizer_variables.slots import (
     StyledOptimizer,
     positions,
 )
-from policytool.releases import generations
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
 
@@ -97,11 +96,7 @@ def loss(evidence: TrainingEvidence, loader: str) -> str | None:
 
 def continuation(evidence: TrainingEvidence) -> str:
     """Return how to continue the training of a model whose optimizer state is lost."""
-    is_quantized = any(
-        any(generations.quantization_modes((site.config or {}).get("dtype")))
-        for site in evidence.placed.sites
-    )
-    if is_quantized:
+    if any(map(optimizer_config.quantization_modes, evidence.placed.sites)):
         return "to continue training, load the model that was not quantized"
     return "to continue training, copy it again"
 

@@ -87,7 +87,9 @@ def test_listed_slots_must_be_stored(tmp_path: Path, release: str, loader: str) 
     assert "is listed, but not stored" in str(verdict.training.reason)
 
 
-@pytest.mark.parametrize("fixture", ["keras3.15/int8.keras", "keras3.6/int8.keras"])
+@pytest.mark.parametrize(
+    "fixture", ["keras3.15/int8.keras", "keras3.6/int8.keras", "keras3.3/int8.keras"]
+)
 def test_kernels_in_integers_are_not_trained(fixture: str) -> None:
     """
     Measured in Keras 3.3, 3.6 and 3.15: a model that was quantized after training has fewer
