@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -459,12 +461,46 @@ def _answer(
     try:
         return tools.worker.run(job), []
     except WorkerError as error:
+        kept = options_to_keep(str(error), sides[1])
+        if kept:
+            raise WorkerError(
+                error.code,
+                f"{error}; to keep its layers in float32, use {kept}",
+                details=error.details,
+            ) from error
         has_graph = inputs[0] is inputs[1] and sides[1].job["how"] == "rebuilt"
         if error.code not in NO_CODE or not has_graph or options.candidate.to is None:
             raise
         message = f"the model runs as the graph in the file, because {error}"
         answer = run_as_graph(error, {**job, **graph_job(inputs, sides, options)}, tools)
         return answer, [CheckNote(code="graph", message=message)]
+
+
+_FAILED_LAYER: Final = re.compile(r'Op has type .*\(layer "(?P<name>.+)", type (?P<type>\w+)\)')
+"""The message of the child process about the layer in which ops have different dtypes."""
+
+_KEPT: Final = 8
+"""The maximum number of layers that a suggestion names."""
+
+
+def options_to_keep(message: str, candidate: PreparedSide) -> str:
+    """
+    Return the options that keep the layers of a custom class in float32, if the candidate fails to
+    load because the class combines dtypes; empty otherwise.
+    """
+    match = _FAILED_LAYER.search(message)
+    if match is None or candidate.loaded is None or candidate.policy is None:
+        return ""
+    layers = [
+        layer
+        for layer in candidate.loaded.layers
+        if (layer.class_name or "").rpartition(">")[2] == match["type"]
+        and layer.policy == candidate.policy
+    ]
+    is_custom = any(layer.opaque and layer.path.endswith(match["name"]) for layer in layers)
+    if not is_custom or len(layers) > _KEPT:
+        return ""
+    return " ".join(f"--set {shlex.quote(f'{layer.path}=float32')}" for layer in layers)
 
 
 def safety_rule(original: CheckSource, options: CheckOptions) -> SafetyRule:

@@ -56,6 +56,11 @@ _KEEPING_DTYPE: Final = frozenset(
 )
 """Functions whose result has the dtype of their input tensors."""
 
+_JOINING: Final = frozenset({"concat", "linalg.matmul", "stack"})
+"""Other functions whose input tensors must have the same dtype."""
+
+_MIXED: Final = "mixed_"
+_HALVES: Final = frozenset({"float16", "bfloat16"})
 ATTENTIONS: Final = frozenset({"Attention", "AdditiveAttention"})
 _LISTED: Final = 3
 """The maximum number of layers that a message names."""
@@ -565,11 +570,15 @@ def _chain(layers: Sequence[Mapping[str, Json]]) -> tuple[str, str | None]:
     return value, fails
 
 
-def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
+def mismatched_constants(
+    config: Mapping[str, Json], *, projected: str | None = None
+) -> Iterator[str]:
     """
     Yield the dtype of each tensor that an op layer of Keras 2 combines with a number on its left,
     as in ``1.0 - x``, if the dtype of the number (float32 or int32) differs. Tensors whose dtype is
     not in the config are skipped.
+
+    :param projected: the dtype of the results of attention layers; None for that of their policies
     """
     entries = _entries(config)
     for entry in entries.values():
@@ -580,12 +589,67 @@ def mismatched_constants(config: Mapping[str, Json]) -> Iterator[str]:
                 continue
             value = node[_VALUE]
             if isinstance(value, int | float):
-                dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries)
+                dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries, projected)
                 if dtype not in {None, "float32" if isinstance(value, float) else "int32"}:
                     yield str(dtype)
 
 
-def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> str | None:
+def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:
+    """
+    Yield the policy of each attention layer whose result an op layer of Keras 2 combines with a
+    tensor in the dtype of this policy. Up to TF 2.13, the inner layers use the global policy, so
+    that the result is in float32 by default.
+    """
+    entries = _entries(config)
+    projecting = {
+        name: policy
+        for name, entry in entries.items()
+        if layer_facts(keras_objects.class_of(entry)).makes_projections
+        and (policy := keras_objects.policy_name(keras_objects.arguments_of(entry).get("dtype")))
+        and policy.removeprefix(_MIXED) in _HALVES
+    }
+    for entry in entries.values() if projecting else ():
+        if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
+            continue
+        function = keras_objects.arguments_of(entry).get("function")
+        if function not in _KEEPING_DTYPE | _JOINING:
+            continue
+        for call in keras_objects.stored_calls(entry):
+            sources = [_source(node, entries) for node in tensors(call)]
+            policies = {projecting[name] for name in sources if name in projecting}
+            others = {
+                _dtype(entries[name])
+                for name in sources
+                if name in entries
+                and name not in projecting
+                and not layer_facts(keras_objects.class_of(entries[name])).is_op_layer
+                and not _is_model(entries[name])
+            }
+            yield from (policy for policy in policies if policy.removeprefix(_MIXED) in others)
+
+
+def _source(node: Node, entries: Mapping[str, dict[str, Json]]) -> str:
+    """Return the layer that creates a tensor, before op layers that keep the dtype of an input."""
+    for _ in range(len(entries)):
+        entry = entries.get(node[0])
+        config = entry.get("config") if entry is not None else None
+        if (
+            entry is None
+            or not isinstance(config, dict)
+            or not layer_facts(keras_objects.class_of(entry)).is_op_layer
+            or config.get("function") not in _KEEPING_DTYPE
+        ):
+            break
+        following = next(tensors(entry.get("inbound_nodes")), None)
+        if following is None:
+            break
+        node = following
+    return node[0]
+
+
+def _tensor_dtype(
+    node: Node | None, entries: Mapping[str, dict[str, Json]], projected: str | None
+) -> str | None:
     """
     Return the compute dtype of the layer that creates a tensor. For op layers, return the dtype of
     the first input tensor, or the dtype that a ``cast`` names.
@@ -595,8 +659,9 @@ def _tensor_dtype(node: Node | None, entries: Mapping[str, dict[str, Json]]) -> 
         config = entry.get("config") if entry is not None else None
         if entry is None or not isinstance(config, dict) or _is_model(entry):
             return None
-        if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
-            return _dtype(entry)
+        facts = layer_facts(keras_objects.class_of(entry))
+        if not facts.is_op_layer:
+            return projected if projected and facts.makes_projections else _dtype(entry)
         if config.get("function") not in _KEEPING_DTYPE:
             return None
         node = next(tensors(entry.get("inbound_nodes")), None)

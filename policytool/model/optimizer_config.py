@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address, Layout
 from policytool.model.model import Optimizer
-from policytool.releases import dtypes, keras_objects, policy_formats
+from policytool.releases import dtypes, generations, keras_objects, policy_formats
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Auto, Dynamic, Fixed, Unscaled
 from policytool.support.errors import SpellingError
@@ -17,7 +17,8 @@ from policytool.support.grouping import group_pairs
 from policytool.support.text.jsontext import pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from policytool.formats.document import Document, Tensor
     from policytool.model.tree import Site
@@ -255,6 +256,7 @@ _STATISTICS: Final = frozenset(
         "seed_generator_state",
     }
 )
+_UNTRAINED_MODES: Final = frozenset({"int8", "int4"})
 _IN_ORDER: Final = (
     "query_dense",
     "key_dense",
@@ -294,10 +296,21 @@ def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
     return frozenset(frozen)
 
 
+def quantization_modes(site: Site) -> frozenset[str]:
+    """Return the quantization modes of a layer. Keras 3.3 writes only the name of the policy."""
+    dtype = (site.config or {}).get("dtype")
+    name, separator, _ = (keras_objects.policy_name(dtype) or "").partition("_from_")
+    modes = [*generations.quantization_modes(dtype), *([name] if separator else [])]
+    return frozenset(mode.partition("/")[0] for mode in modes)
+
+
 def _trainable_tensors(site: Site, named_tensors: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
     """Return the trainable tensors of one layer."""
     config = site.config or {}
     facts = layer_facts(site.class_name)
+    modes = quantization_modes(site)
+    if modes and all(name.isdigit() for name, _ in named_tensors):
+        return list(_trainable_when_quantized(config, modes, [item for _, item in named_tensors]))
     if facts.keeps_moving_statistics and all(name.isdigit() for name, _ in named_tensors):
         return [tensor for _, tensor in named_tensors][
             : (config.get("scale") is not False) + (config.get("center") is not False)
@@ -311,6 +324,25 @@ def _trainable_tensors(site: Site, named_tensors: Sequence[tuple[str, Tensor]]) 
         and "seed_generator" not in tensor.path
         and dtypes.is_float(tensor.dtype)
     ]
+
+
+def _trainable_when_quantized(
+    config: Mapping[str, Json], modes: AbstractSet[str], tensors: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """
+    Yield the trainable tensors of a quantized layer in an archive. Releases do not train an integer
+    kernel and the variables that quantization adds (measured in Keras 3.3, 3.6 and 3.15 with Dense,
+    EinsumDense and Embedding in int8 and int4). In float8, an optimizer has slots for the added
+    variables in Keras 3.6, and no such slots in Keras 3.15.
+
+    :raises UnmappedError: if the layer has LoRA, or is not quantized to int8 or int4.
+    """
+    if config.get("lora_rank") or not modes <= _UNTRAINED_MODES:
+        raise UnmappedError("the trainable variables of the quantized layers are unknown")
+    has_bias = config.get("use_bias", config.get("bias_axes") is not None)
+    for group in group_pairs((tensor.path[:-1], tensor) for tensor in tensors).values():
+        own = group[: 1 + bool(has_bias)]
+        yield from own if dtypes.is_float(group[0].dtype) else own[1:]
 
 
 def _save_order(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:

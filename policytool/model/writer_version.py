@@ -204,6 +204,12 @@ class ConfigTraits:
     mismatched_constants: set[str] = field(default_factory=set)
     """The dtypes of tensors that op layers combine with numbers of another dtype (``1.0 - x``)."""
 
+    early_constants: set[str] = field(default_factory=set)
+    """The same up to TF 2.13, in which the results of attention layers are in float32."""
+
+    mixed_attentions: set[str] = field(default_factory=set)
+    """See :func:`policytool.model.inbound_nodes.mixed_attentions`."""
+
     layer_policies: set[tuple[str, str]] = field(default_factory=set)
     """Class name and policy name of each layer with a stored policy."""
 
@@ -264,7 +270,10 @@ class ConfigTraits:
     """Whether the config of a layer that computes tf-idf has no weights."""
 
     unlimited: bool = False
-    """Whether a layer pads counts of words to a maximum number that its config does not have."""
+    """Whether a layer pads its words to a maximum number that its config does not have."""
+
+    tables: bool = False
+    """Whether the vocabulary of a lookup is a table, because its config has none."""
 
     uncounted: bool = False
     """Whether a layer counts words, and its config has no vocabulary."""
@@ -563,17 +572,16 @@ def _note_part(key: str, value: dict[str, Json], traits: ConfigTraits) -> None:
 
 
 def _note_lookup(config: Mapping[str, Json], traits: ConfigTraits) -> None:
-    """Record the traits of a layer that counts the words of a vocabulary."""
+    """Record the traits of a layer with a vocabulary, and of one that counts its words."""
+    traits.tables |= config.get("vocabulary") is None
     mode = config.get("output_mode", "int")
     if mode == "tf_idf":
         has_weights = config.get("idf_weights") is not None
         traits.weighted |= has_weights
         traits.unweighted |= not has_weights
-    if mode in (None, "int"):
-        return
-    if config.get("pad_to_max_tokens") is True:
-        traits.unlimited |= config.get("max_tokens") is None
-    elif not config.get("vocabulary"):
+    pads = config.get("pad_to_max_tokens") is True
+    traits.unlimited |= pads and config.get("max_tokens") is None
+    if mode not in (None, "int") and not pads and not config.get("vocabulary"):
         traits.uncounted = True
         traits.unsized |= not config.get("vocabulary_size")
 
@@ -663,6 +671,8 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     traits.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
+    traits.early_constants.update(inbound_nodes.mismatched_constants(config, projected="float32"))
+    traits.mixed_attentions.update(inbound_nodes.mixed_attentions(config))
     if class_name != "Sequential" and nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
     if any("Attention" in str(keras_objects.class_of(layer)) for layer in layers):

@@ -333,7 +333,6 @@ METRIC_WRAPPERS: Final = frozenset({"MeanMetricWrapper", "SumOverBatchSizeMetric
 """Metrics of Keras 2 around a function, which their config names."""
 
 _CONTAINERS: Final = ("h5", "keras")
-_HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def resolves_name(loader: str, container: str, kind: str, name: str) -> bool:
@@ -346,19 +345,38 @@ def resolves_name(loader: str, container: str, kind: str, name: str) -> bool:
     return loader in _releases(data.read("training_names")[kind][container].get(name, ""))
 
 
-def is_known_name(kind: str, name: str) -> bool:
+def is_known_name(kind: str, name: str, *, is_function: bool, keras3: bool) -> bool:
     """
     Return whether some release finds a loss or a metric by a name, or has a class of this name.
+
+    :param is_function: whether it is the name of a serialized function
+    :param keras3: whether Keras 3 wrote it; otherwise a release of Keras 2 must find it
     """
     known = data.read("training_names")[kind]
-    return name in known["classes"] or any(name in known[container] for container in _CONTAINERS)
+    if name in known["classes"]:
+        return True
+    if is_function:
+        return name in known["functions"]
+    finding = (_releases(known[container].get(name, "")) for container in _CONTAINERS)
+    return any(
+        keras3 or family_of(release) == KERAS2 for releases in finding for release in releases
+    )
+
+
+def class_with_alias(kind: str, name: str) -> str | None:
+    """Return the class to which Keras 3 gives a name in snake case, such as AUC for ``auc``."""
+    return next((known for known in _classes(kind) if to_snake_case(known) == name), None)
+
+
+def to_snake_case(class_name: str) -> str:
+    """Return the name of a class in snake case, as Keras 3 forms it."""
+    separated = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", class_name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", separated).lower()
 
 
 def plain_metric_names() -> frozenset[str]:
     """Return the names of metrics in lower case. Names of classes get underscores."""
-    return frozenset(
-        _HUMPS.sub("_", name).lower() for name in data.read("training_names")[METRICS]["keras"]
-    )
+    return frozenset(to_snake_case(name) for name in data.read("training_names")[METRICS]["keras"])
 
 
 def is_class(kind: str, name: str) -> bool:

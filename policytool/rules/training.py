@@ -342,7 +342,8 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
     first steps also lack the bias correction.
 
     The state of an archive is also lost, with a warning, if it has another number of variables than
-    the optimizer creates, for example after an interrupted save.
+    the optimizer creates, for example after an interrupted save, or because the model was quantized
+    after training.
 
     Predictions are not affected, so the finding is a note, unless ``--select`` names rules about
     training, such as PT2: then it is a warning.
@@ -365,7 +366,7 @@ def optimizer_state_lost(case: RuleInput, options: AuditOptions) -> Iterator[Fin
                 f"{reason}",
                 detail=target,
                 severity=options.training_severity,
-                advice=row.advice if row is not None else "to continue training, copy it again",
+                advice=row.advice if row is not None else optimizer_state.continuation(compiled),
             )
 
 

@@ -79,6 +79,9 @@ _ENCOUNTERED = "Exception encountered: "
 _FULL_CONFIG = "Full object config:"
 """Keras ends messages with the config of the object after these words."""
 
+_CALLING = re.compile(
+    r"""Exception encountered when calling layer ["']([^"'\n]{1,80})["'] \(type (\w{1,80})\)"""
+)
 _COLOURS = re.compile(r"\x1b\[\d*m")
 _NODES = ("[[{{node ", "[[node ")
 
@@ -89,6 +92,12 @@ def sentence(error: BaseException) -> str:
     without_config = without_colors.partition(_FULL_CONFIG)[0]
     cause = _cause([line.strip() for line in without_config.splitlines() if line.strip()])
     return type(error).__name__ + (": " + cause[:300] if cause else "")
+
+
+def layer_of(error: BaseException) -> str:
+    """Return the layer in which an error of Keras 2 occurred, in brackets; empty if unknown."""
+    match = _CALLING.search(str(error))
+    return ' (layer "{}", type {})'.format(match.group(1), match.group(2)) if match else ""
 
 
 def _cause(lines: list[str]) -> str:
@@ -419,7 +428,7 @@ class Library:
             reason = sentence(error).rstrip(".")
             if _NO_SHAPE in reason:  # Keras hides the error of the code
                 reason += " ({})".format(sentence(_innermost(error)).rstrip("."))
-            message = "{} cannot load {}: {}".format(self.name, what, reason)
+            message = "{} cannot load {}: {}{}".format(self.name, what, reason, layer_of(error))
             advice = lambda_advice(error, release)
             if advice:
                 message += advice

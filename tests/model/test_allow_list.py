@@ -23,7 +23,7 @@ from policytool.formats.saved_model import KERAS
 from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
 from policytool.model.hazards._judging import Harm
-from policytool.releases import data, symbols
+from policytool.releases import data, known_arguments, symbols
 from policytool.releases import symbols as _functions
 from policytool.releases import symbols as _table
 from policytool.releases.layer_classes import builtin_classes, operation_classes
@@ -284,7 +284,10 @@ def test_every_class_of_every_release_was_reviewed() -> None:
     }
     classes |= {name for name in arguments["optimizers"] if ">" not in name} | {*named["schedules"]}
     functions = {*arguments["activations"]} | {
-        name for kind in ("losses", "metrics") for names in named[kind].values() for name in names
+        known_arguments.class_with_alias(kind, name) or name
+        for kind in ("losses", "metrics")
+        for names in named[kind].values()
+        for name in names
     }
     wrappers = {
         "TFOpLambda",

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from policytool.runtime.library import lambda_advice, sentence
+from policytool.runtime.library import lambda_advice, layer_of, sentence
 
 NO_INDEX: Final = "indices[0] = 5 is not in [0, 3)"
 NO_MATCH: Final = (
@@ -54,6 +54,14 @@ TRACED: Final = {
 def test_graph_error_has_the_message_of_the_node(release: str) -> None:
     """The message has the failure of the node without the place of its creation."""
     assert sentence(ValueError(RAN[release])) == f"ValueError: {NO_INDEX}"
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"), [("TF 2.15", ' (layer "a", type A)'), ("TF 2.2", "")]
+)
+def test_layer_of_an_error_is_named(release: str, expected: str) -> None:
+    """TF 2.15 names the layer, and TF 2.2 does not."""
+    assert layer_of(TypeError(TRACED[release])) == expected
 
 
 @pytest.mark.parametrize("release", TRACED)

@@ -297,6 +297,10 @@ def _row(
     )
 
 
+def _mixes_attention(policy: str) -> Callable[[Evidence], bool]:
+    return lambda evidence: policy in evidence.traits.mixed_attentions
+
+
 def _is_subclassed(evidence: Evidence) -> bool:
     """
     Return whether the model is of a subclass, and not a functional model: instances of a subclass
@@ -1282,13 +1286,33 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "the layer class Network exists only in TF 1.13 to 2.2",
         _class("Network"),
     ),
-    _row(
-        Obstacle.GRAPH,
-        _ALL_CONFIGS,
-        "tf2.4 on",
-        "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because Keras 2 "
-        "converts numbers to float32 or int32",
-        lambda evidence: bool(evidence.traits.mismatched_constants),
+    *(
+        _row(
+            Obstacle.GRAPH,
+            _ALL_CONFIGS,
+            ranges,
+            "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because "
+            "Keras 2 converts numbers to float32 or int32",
+            applies,
+        )
+        for ranges, applies in (
+            ("tf2.4 to tf2.13", lambda evidence: bool(evidence.traits.early_constants)),
+            ("after tf2.13", lambda evidence: bool(evidence.traits.mismatched_constants)),
+        )
+    ),
+    # Measured with an op on the result of MultiHeadAttention in TF 2.4, 2.9, 2.12 and 2.15: add,
+    # concat and matmul, also after a reshape. All load under this policy.
+    *(
+        _row(
+            Obstacle.GRAPH,
+            "h5 keras json",
+            "tf2.4 to tf2.13",
+            "the inner layers of MultiHeadAttention use the global policy, so that an op combines "
+            f"float32 with {policy.removeprefix('mixed_')}; call set_global_policy('{policy}') "
+            "before loading",
+            _mixes_attention(policy),
+        )
+        for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
     ),
     _row(
         Obstacle.CLASS,
@@ -1682,6 +1706,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ("its weights are in model.weights.npz, which Keras 3.10 and later do not support"),
         _observation("npz-weights"),
     ),
+    # Measured with the files that TF 2.9, 2.12 and 2.15 leave when they fail to save three lookup
+    # layers, with and without adapt, in TF 2.9, 2.12, 2.15 and tf_keras 2.21: none of them loads.
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "tf2.9 on",
+        "the vocabulary of a layer is a table, which HDF5 cannot contain",
+        lambda evidence: evidence.traits.tables,
+    ),
     # Measured with three lookup layers and their modes in TF 2.9, 2.12, 2.15 and tf_keras 2.21
     *(
         _row(Obstacle.KEY, "json", ranges, _UNCOUNTED, applies)
@@ -1693,9 +1726,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.KEY,
         "h5 json keras savedmodel",
-        "tf2.9 on",
+        "tf2.9 on, keras3.0 on",
         "a layer pads counts of words to a maximum number that its config does not have",
         lambda evidence: evidence.traits.unlimited,
+    ),
+    # Files of TF 2.9, 2.12 and 2.15 in Keras 3.0 and 3.15
+    _row(
+        Obstacle.KEY,
+        "h5",
+        "keras3.0 on",
+        "a layer counts the words of a vocabulary that HDF5 does not contain",
+        lambda evidence: evidence.traits.unsized,
     ),
     # Files of TF 2.9, 2.15 and tf_keras 2.21 in Keras 3.0, 3.6 and 3.12
     _row(

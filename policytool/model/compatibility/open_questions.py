@@ -70,6 +70,7 @@ _UNPICKLING: Final = releases_in("tf2.12 to tf2.15, keras3.0 to keras3.6")
 _AT_MINUS_ONE: Final = 1
 """The index of the value at -1 in the result of :func:`known_arguments.activation_values`."""
 
+_MIXED: Final = frozenset({"mixed_float16", "mixed_bfloat16"})
 _LAST: Final = -1
 _INNER: Final = frozenset({1, 2, -2})
 """
@@ -113,6 +114,7 @@ def of(
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
         *_uncalled_kernels(evidence),
+        *_lost_vocabularies(evidence),
     )
 
 
@@ -252,6 +254,14 @@ def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
         reason = "Keras 3.6 fails if a mask reaches the query of an attention layer"
         cause = Cause(kind=Obstacle.GRAPH, reason=reason, layers=layers)
         yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
+
+
+def _lost_vocabularies(evidence: Evidence) -> Iterator[Doubt]:
+    """Yield a doubt about Keras 3, which loads HDF5 without the table of a vocabulary."""
+    if evidence.document.format == "h5" and evidence.traits.tables:
+        reason = "HDF5 does not contain the vocabulary of a layer, so that calling the model fails"
+        cause = Cause(kind=Obstacle.RESULTS, reason=reason)
+        yield Doubt(cause=cause, loaders=_KERAS3)
 
 
 def _variable_order(evidence: Evidence) -> Iterator[Doubt]:
@@ -429,11 +439,26 @@ def _about_bytecode(document: Document, group: ObjectGroup) -> Iterator[Doubt]:
             yield replace(_class(group, reason), loaders=loaders)
 
 
+def _about_custom_class(group: ObjectGroup) -> Iterator[Doubt]:
+    """
+    Yield the doubts about custom code. In Keras 2, a layer that a custom layer creates uses the
+    global policy, so that a product with its result fails (measured in TF 2.4 to tf_keras 2.21).
+    """
+    reason = f"{group.class_name} is a custom class, so the result depends on its code"
+    policy = keras_objects.policy_name(group.config.get("dtype"))
+    if group.kind != known_arguments.LAYERS or policy not in _MIXED:
+        yield _class(group, reason)
+        return
+    yield replace(_class(group, reason), loaders=_KERAS3)
+    inner = f"; if it creates layers, call set_global_policy('{policy}') before loading"
+    yield replace(_class(group, reason + inner), loaders=_KERAS2)
+
+
 def _about(evidence: Evidence, group: ObjectGroup) -> Iterator[Doubt]:
     """Yield the doubts about a group of equal layers."""
     document, name = evidence.document, group.class_name
     if group.custom:
-        yield _class(group, f"{name} is a custom class, so the result depends on its code")
+        yield from _about_custom_class(group)
     elif name == "Lambda":
         yield from _about_bytecode(document, group)
     elif layer_facts(name).is_op_layer:  # _op_layers has the doubts about what it calls

@@ -94,6 +94,13 @@ def loss(evidence: TrainingEvidence, loader: str) -> str | None:
     )
 
 
+def continuation(evidence: TrainingEvidence) -> str:
+    """Return how to continue the training of a model whose optimizer state is lost."""
+    if any(map(optimizer_config.quantization_modes, evidence.placed.sites)):
+        return "to continue training, load the model that was not quantized"
+    return "to continue training, copy it again"
+
+
 def _groups(
     evidence: TrainingEvidence, loader: str
 ) -> Iterator[tuple[Sequence[Position], Sequence[Tensor]]]:

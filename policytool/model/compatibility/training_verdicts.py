@@ -61,14 +61,25 @@ class LossOrMetric(Struct, frozen=True, kw_only=True):
     is_class: bool = False
     """Whether it is an object of a class with this name, instead of a function."""
 
+    is_function: bool = False
+    """Whether it is a serialized function, instead of a name."""
+
+    keras3: bool
+    """Whether Keras 3 wrote the file."""
+
     keys: frozenset[str] = frozenset()
     """The config keys of an object."""
 
     @property
     def is_own(self) -> bool:
-        """Whether no release has it, either as a loss or as a metric."""
+        """
+        Whether no release has it, either as a loss or as a metric. Only Keras 3 finds the name
+        ``precision``: in the files of Keras 2, and as a serialized function, it is custom.
+        """
         return not any(
-            known_arguments.is_known_name(kind, self.name)
+            known_arguments.is_known_name(
+                kind, self.name, is_function=self.is_function, keras3=self.keras3
+            )
             for kind in (known_arguments.LOSSES, known_arguments.METRICS)
         )
 
@@ -193,13 +204,23 @@ def losses_and_metrics(evidence: TrainingEvidence) -> Iterator[LossOrMetric]:
     if not isinstance(evidence.configuration, dict):
         return
     yielded: set[LossOrMetric] = set()
+    is_archive = evidence.document.format in _ARCHIVES
     for key, kind in _KEYS.items():
-        for name, config in _names(evidence.configuration.get(key)):
+        for name, config, is_function in _names(evidence.configuration.get(key)):
             keys = config if config is not None and known_arguments.is_class(kind, name) else ()
             entry = LossOrMetric(
-                kind=kind, name=name, is_class=config is not None, keys=frozenset(keys)
+                kind=kind,
+                name=name,
+                is_class=config is not None,
+                is_function=is_function,
+                keras3=evidence.keras3,
+                keys=frozenset(keys),
             )
-            is_by_shape = kind == known_arguments.METRICS and name in known_arguments.BY_SHAPE
+            is_by_shape = (
+                kind == known_arguments.METRICS
+                and not is_function
+                and (name.lower() if is_archive else name) in known_arguments.BY_SHAPE
+            )
             if entry not in yielded and not is_by_shape:
                 yielded.add(entry)
                 yield entry
@@ -248,16 +269,17 @@ def _refused_keys(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) 
         yield f"{entry.words} has no argument `{short(refused[0])}`"
 
 
-def _names(value: Json) -> Iterator[tuple[str, Mapping[str, Json] | None]]:
+def _names(value: Json) -> Iterator[tuple[str, Mapping[str, Json] | None, bool]]:
     """
-    Yield the names in a value, each with the config of an object; None for a function. The value
-    may be a single name, a list, or a list for each output.
+    Yield the names in a value, each with the config of an object, and whether it is a serialized
+    function. The config of names and functions is None. The value may be a single name, a list, or
+    a list for each output.
     """
     pending = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, str):
-            yield item, None
+            yield item, None, False
         elif isinstance(item, list):
             pending += reversed(item)
         elif (serialized := keras_objects.read(item)) is not None:
@@ -266,13 +288,13 @@ def _names(value: Json) -> Iterator[tuple[str, Mapping[str, Json] | None]]:
             pending += reversed(item.values())
 
 
-def _name_of_object(serialized: KerasObject) -> tuple[str, Mapping[str, Json] | None]:
+def _name_of_object(serialized: KerasObject) -> tuple[str, Mapping[str, Json] | None, bool]:
     if serialized.function is not None:
-        return serialized.function, None
+        return serialized.function, None, True
     wrapped = serialized.arguments.get("fn")
     if serialized.class_name in known_arguments.METRIC_WRAPPERS and isinstance(wrapped, str):
-        return wrapped, None
-    return serialized.class_name, serialized.arguments
+        return wrapped, None, False
+    return serialized.class_name, serialized.arguments, False
 
 
 def _unknown_optimizer_doubt(evidence: TrainingEvidence) -> str | None:

@@ -16,7 +16,7 @@ from policytool.formats import format_detection
 from policytool.formats.edits import Placement
 from policytool.migration.convert import compiled, decoding
 from policytool.migration.convert.architecture import walk
-from policytool.migration.convert.compiled import Compiled, compile_config
+from policytool.migration.convert.compiled import Compiled, LossWriter, compile_config
 from policytool.migration.convert.compiled.optimizer import (
     ConvertedOptimizer,
     optimizer_for_target,
@@ -26,6 +26,7 @@ from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Log, Target
 from policytool.model import reading
 from policytool.model.optimizer_variables import Style
+from policytool.releases import keras_objects
 from policytool.releases.known_arguments import LOSSES, METRICS
 from policytool.releases.policy import Dynamic
 from tests.helpers.paths import FIXTURES
@@ -305,3 +306,17 @@ def test_losses_and_metrics_get_the_name_of_the_target(
 ) -> None:
     """The name is None if the target does not have it."""
     assert compiled.name_in_target(Target(loader=loader, container="h5"), kind, given) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "from_keras3", "expected"), [("auc", True, "AUC"), ("precision", False, None)]
+)
+def test_aliases_of_keras_3_become_classes(
+    name: str, expected: str | None, *, from_keras3: bool
+) -> None:
+    """A custom function of Keras 2 is not replaced by a class that has its name in Keras 3."""
+    loader = "tf2.15" if from_keras3 else "keras3.15"
+    target = Target(loader=loader, container="h5")
+    written = LossWriter(target, Log(), METRICS, from_keras3).write([name])
+    assert isinstance(written, list)
+    assert keras_objects.class_of(written[0] if written else None) == expected

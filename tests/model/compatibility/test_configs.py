@@ -76,6 +76,16 @@ def with_states(layer: Config) -> Config:
 
 GRU: Final[Config] = instance("GRU", name="b", trainable=True, dtype="float32", units=3)
 
+TABLE: Final = "the vocabulary of a layer is a table, which HDF5 cannot contain"
+
+COUNTED: Final = "a layer counts the words of a vocabulary that HDF5 does not contain"
+
+GLOBAL: Final = tuple(
+    "the inner layers of MultiHeadAttention use the global policy, so that an op combines float32 "
+    f"with {policy.removeprefix('mixed_')}; call set_global_policy('{policy}') before loading"
+    for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+)
+
 NETWORK: Final = "the layer class Network exists only in TF 1.13 to 2.2"
 
 REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
@@ -1081,3 +1091,125 @@ def test_op_layers_find_functions_that_are_not_converted(function: str, tmp_path
     called = {**layer, "name": "b", "inbound_nodes": [["a", 0, 0, {}]]}
     found = verdicts_on(functional(INPUT, called), tmp_path / "model.h5")
     assert all(found[name].loads for name in ("tf2.4", "tf2.9", "tf2.15", "tf_keras2.21"))
+
+
+_KERAS2_LOADERS: Final = ("tf2.9", "tf2.12", "tf2.15", "tf_keras2.21")
+
+
+@pytest.mark.parametrize(
+    ("more", "failing"),
+    [
+        ({"vocabulary": ["a", "b"], "output_mode": "multi_hot"}, set()),
+        ({"vocabulary": None, "output_mode": "int"}, {*_KERAS2_LOADERS}),
+        ({"vocabulary": None, "output_mode": "multi_hot"}, {*_KERAS2_LOADERS, *KERAS3_LOADERS}),
+        (
+            {"vocabulary": None, "output_mode": "multi_hot", "vocabulary_size": 3},
+            {*_KERAS2_LOADERS},
+        ),
+    ],
+)
+def test_hdf5_of_a_failed_save_lacks_the_vocabulary(
+    more: dict[str, Any], failing: set[str], tmp_path: Path
+) -> None:
+    """
+    Measured with the files that ``save`` leaves when it fails. Keras 3 loads some of them, and
+    fails to call them.
+    """
+    lookup = instance(
+        "StringLookup",
+        name="b",
+        trainable=True,
+        dtype="string",
+        max_tokens=None,
+        **more,
+    )
+    called = {**lookup, "inbound_nodes": [[["a", 0, 0, {}]]]}
+    called["name"] = "b"
+    found = verdicts_on(functional(INPUT, called), tmp_path / "model.h5")
+    reasons = {TABLE, COUNTED}
+    assert failing == {
+        loader
+        for loader in (*_KERAS2_LOADERS, *KERAS3_LOADERS)
+        if any(cause.reason in reasons for cause in found[loader].causes)
+    }
+    lost = [cause for cause in found["keras3.15"].doubts if cause.kind is Obstacle.RESULTS]
+    assert bool(lost) is (more["vocabulary"] is None)
+
+
+def _attention_model(policy: str, *ops: Config, other: str | None = None) -> Config:
+    """Return a model in which op layers follow an attention layer and a Dense layer."""
+    stored = instance("Policy", name=policy) if policy.startswith("mixed") else policy
+    layer = {**dense("d", stored if other is None else other), "name": "d"}
+    attention = instance("MultiHeadAttention", name="b", dtype=stored, num_heads=2, key_dim=3)
+    return functional(
+        INPUT,
+        {**layer, "inbound_nodes": [[["a", 0, 0, {}]]]},
+        {**attention, "name": "b", "inbound_nodes": [[["d", 0, 0, {"value": ["d", 0, 0]}]]]},
+        *ops,
+        outputs=(ops[-1]["name"],),
+    )
+
+
+def _op(name: str, function: str, nodes: object) -> Config:
+    layer = instance("TFOpLambda", name=name, trainable=True, dtype="float32", function=function)
+    return {**layer, "name": name, "inbound_nodes": nodes}
+
+
+_SUM: Final = _op("c", "__operators__.add", [["b", 0, 0, {"y": ["d", 0, 0], "name": None}]])
+
+
+@pytest.mark.parametrize(
+    ("model", "policy"),
+    [
+        (_attention_model("mixed_float16", _SUM), "mixed_float16"),
+        (_attention_model("mixed_bfloat16", _SUM), "mixed_bfloat16"),
+        (
+            _attention_model(
+                "mixed_float16",
+                _op("r", "reshape", [["b", 0, 0, {"shape": [-1, 6, 2]}]]),
+                _op("c", "concat", [[["r", 0, 0, {"axis": -1}], ["d", 0, 0, {"axis": -1}]]]),
+            ),
+            "mixed_float16",
+        ),
+        (_attention_model("mixed_float16", _SUM, other="float32"), None),
+        (_attention_model("float32", _SUM), None),
+        (
+            _attention_model("mixed_float16", _op("c", "math.multiply", [["b", 0, 0, {"y": 0.5}]])),
+            None,
+        ),
+    ],
+)
+def test_op_after_attention_needs_the_global_policy(
+    model: Config, policy: str | None, tmp_path: Path
+) -> None:
+    """Measured in TF 2.4, 2.12 and 2.15, which also load each model under its global policy."""
+    found = verdicts_on(model, tmp_path / "model.h5")
+    for loader in ("tf2.4", "tf2.9", "tf2.12"):
+        reasons = [cause.reason for cause in found[loader].causes if cause.reason in GLOBAL]
+        assert len(reasons) == (policy is not None)
+        assert all(f"set_global_policy('{policy}')" in reason for reason in reasons)
+    assert all(not set(GLOBAL) & {cause.reason for cause in found["tf2.15"].causes} for _ in found)
+
+
+def test_number_before_the_result_of_attention(tmp_path: Path) -> None:
+    """Up to TF 2.13, ``1.0 - x`` of the float32 result loads; measured in TF 2.4, 2.12 and 2.15."""
+    nodes = [["_CONSTANT_VALUE", -1, 1.0, {"y": ["b", 0, 0], "name": None}]]
+    model = _attention_model("mixed_float16", _op("c", "math.subtract", nodes))
+    found = verdicts_on(model, tmp_path / "model.h5")
+    failing = {
+        loader
+        for loader in ("tf2.4", "tf2.12", "tf2.15", "tf_keras2.21")
+        if any("combines a number" in cause.reason for cause in found[loader].causes)
+    }
+    assert failing == {"tf2.15", "tf_keras2.21"}
+
+
+def test_custom_layer_in_16_bits_names_the_global_policy(tmp_path: Path) -> None:
+    """In Keras 2, the layers that a custom layer creates use the global policy."""
+    for policy, expected in (("mixed_bfloat16", True), ("float32", False)):
+        layer = instance("Gate", name="b", trainable=True, dtype=policy)
+        called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
+        found = verdicts_on(functional(INPUT, called), tmp_path / f"{policy}.h5")
+        text = f"call set_global_policy('{policy}')"
+        assert (text in str(found["tf2.15"].explanation)) is expected
+        assert text not in str(found["keras3.15"].explanation)

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import policytool
+from policytool.formats import format_detection
+from policytool.model import reading
 from policytool.model.model import Outcome
+from policytool.model.optimizer_config import trainable_tensors
 from tests.helpers.changed_fixtures import keras_zip
 from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
@@ -82,3 +85,16 @@ def test_listed_slots_must_be_stored(tmp_path: Path, release: str, loader: str) 
     verdict = policytool.inspect(copy).releases[loader]
     assert verdict.training is not None
     assert "is listed, but not stored" in str(verdict.training.reason)
+
+
+@pytest.mark.parametrize(
+    "fixture", ["keras3.15/int8.keras", "keras3.6/int8.keras", "keras3.3/int8.keras"]
+)
+def test_kernels_in_integers_are_not_trained(fixture: str) -> None:
+    """
+    Measured in Keras 3.3, 3.6 and 3.15: a model that was quantized after training has fewer
+    trainable variables than slots, and loads with a warning.
+    """
+    loaded = reading.load_model(format_detection.document(FIXTURES / fixture, fixture))
+    trainable = trainable_tensors(loaded.document, loaded.placed)
+    assert [tensor.shape for tensor in trainable] == [(8,), (8,), (4,)]

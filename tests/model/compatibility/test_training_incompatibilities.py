@@ -289,6 +289,39 @@ def test_custom_losses_and_metrics_give_an_unknown_verdict(name: str) -> None:
     ]
 
 
+_FUNCTION: Final = {"module": "builtins", "class_name": "function", "registered_name": "function"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "is_custom"),
+    [
+        *((name, False) for name in ("auc", "precision", "recall", "f1_score", "acc", "Accuracy")),
+        ({**_FUNCTION, "config": "binary_accuracy"}, False),
+        ({**_FUNCTION, "config": "precision"}, True),
+        ({**_FUNCTION, "config": "accuracy"}, True),
+        ("my_metric", True),
+    ],
+)
+def test_names_of_metrics_in_archives(metric: Any, *, is_custom: bool) -> None:
+    """
+    Measured in Keras 3.0 to 3.15: the name of a metric is found, but a custom function may have the
+    same name.
+    """
+    document = _document("keras3.0/adam_autowrap_mf16.keras", migrated=False)
+    training = {"optimizer": "rmsprop", "loss": "mse", "metrics": [metric]}
+    found = structs.replace(_evidence(document), configuration=training)
+    doubts = {loader: verdict(found, loader).doubt for loader in KERAS3_LOADERS}
+    assert {bool(doubt and "is custom" in doubt) for doubt in doubts.values()} == {is_custom}
+
+
+@pytest.mark.parametrize("name", ["precision", "f1_score"])
+def test_names_that_only_keras_3_finds_are_custom_in_keras_2(name: str) -> None:
+    """In HDF5, Keras 2 writes a custom function as its name, and finds it in custom_objects."""
+    document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
+    found = structs.replace(_evidence(document), configuration={"metrics": [name]})
+    assert "is custom" in str(verdict(found, "tf2.15").doubt)
+
+
 @pytest.mark.parametrize(
     ("place", "refusing"), [(2, ["keras3.15"]), (4, ["keras3.0", "keras3.3", "keras3.6"])]
 )

@@ -31,7 +31,13 @@ from policytool.reports.words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
 from tests.helpers.marks import INSPECTING, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
-from tests.model.compatibility.test_configs import NETWORK, REFUSED_CONFIGS
+from tests.model.compatibility.test_configs import (
+    COUNTED,
+    GLOBAL,
+    NETWORK,
+    REFUSED_CONFIGS,
+    TABLE,
+)
 from tests.model.test_truth import report
 
 if TYPE_CHECKING:
@@ -452,6 +458,9 @@ def test_every_row_applies_to_some_fixture() -> None:
         *CLAIMED,
         *DILATED,
         *ORBAX,
+        TABLE,
+        COUNTED,
+        *GLOBAL,
         *(reason for _, reason in REFUSED_CONFIGS),
     }
 

@@ -84,8 +84,10 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
     Return the class that computes the same as a function; None if the target does not have it.
     """
     canonical = next((family[0] for family in ALIASES if name.lower() in family), name)
-    class_name = CLASSES.get(canonical, {}).get(kind) or "".join(
-        word.capitalize() for word in canonical.split("_")
+    class_name = (
+        CLASSES.get(canonical, {}).get(kind)
+        or known_arguments.class_with_alias(kind, canonical)
+        or "".join(word.capitalize() for word in canonical.split("_"))
     )
     arguments = known_arguments.arguments(target.loader, kind, class_name)
     return class_name if arguments is not None else None
@@ -123,6 +125,9 @@ class LossWriter:
     :data:`~policytool.releases.known_arguments.LOSSES` or
     :data:`~policytool.releases.known_arguments.METRICS`.
     """
+
+    from_keras3: bool
+    """Whether Keras 3 wrote the file."""
 
     @property
     def word(self) -> str:
@@ -166,7 +171,7 @@ class LossWriter:
             )
         class_name, config = serialized.class_name, serialized.config
         if class_name == keras_objects.FUNCTION:
-            return self._function(str(config), str(config))
+            return self._function(str(config), str(config), is_serialized=True)
         if (
             not isinstance(config, dict)
             or ">" in class_name
@@ -181,14 +186,21 @@ class LossWriter:
         function, name = str(keras_objects.name_of(config.get("fn"))), config.get("name")
         return self._function(function, name if isinstance(name, str) else function)
 
-    def _function(self, function: str, name: str) -> Json:
+    def _function(self, function: str, name: str, *, is_serialized: bool = False) -> Json:
         """
         Return a function in the target's format. A metric keeps its name in reports if the target
-        can represent it by a class.
+        can represent it by a class. A custom function is not replaced by a class that only the
+        target finds by this name.
         """
         by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else known_arguments.BY_SHAPE
-        if self.kind == METRICS and function in by_shape:
+        if self.kind == METRICS and function in by_shape and not is_serialized:
             return function
+        if not known_arguments.is_known_name(
+            self.kind, function, is_function=is_serialized, keras3=self.from_keras3
+        ):
+            raise UnsupportedLossError(
+                f"the {self.word} {function} is custom and cannot be loaded without custom_objects"
+            )
         if known_arguments.is_class(self.kind, function):
             return self._object(function, {})
         alias = name_in_target(self.target, self.kind, function)
@@ -378,8 +390,9 @@ def _config(root: Unit, context: ConversionContext, value: Json, serialised: Jso
     """
     source_config = value if isinstance(value, dict) else {}
     target, log = context.target, context.log
+    from_keras3 = context.loaded.is_keras3
     try:
-        loss = LossWriter(target, log, LOSSES).write(source_config.get("loss"))
+        loss = LossWriter(target, log, LOSSES, from_keras3).write(source_config.get("loss"))
     except UnsupportedLossError as error:
         log.caution(
             "loss-lost",
@@ -388,7 +401,7 @@ def _config(root: Unit, context: ConversionContext, value: Json, serialised: Jso
             "optimizer=model.optimizer",
         )
         loss = None
-    metric_writer = LossWriter(target, log, METRICS)
+    metric_writer = LossWriter(target, log, METRICS, from_keras3)
     metrics, weighted = (
         _flat(root, metric_writer.write(source_config.get(key)))
         for key in ("metrics", "weighted_metrics")

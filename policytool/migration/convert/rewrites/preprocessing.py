@@ -5,6 +5,7 @@ words, bin boundaries, and the mean and variance of a Normalization.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -21,14 +22,16 @@ from policytool.migration.convert.target import display_value
 from policytool.migration.convert.tensor_facts import input_shape
 from policytool.model.calls import tensors
 from policytool.model.tree import INPUT_CLASS, LAYERS
+from policytool.model.tree.storage import DEPENDENCIES
 from policytool.releases import dtypes, generations
 from policytool.releases.keras_objects import snake_case
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy, policy_from_name
 from policytool.releases.releases import release_name
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from policytool.migration.convert.architecture import Value
 
@@ -118,7 +121,11 @@ def stored_vocabularies(root: Unit, context: ConversionContext) -> dict[str, lis
     """
     texts = context.loaded.document.vocabularies
     vocabularies: dict[str, list[Value]] = {}
-    for state_path, unit in _state_paths(root, ()) if texts else ():
+    if any(DEPENDENCIES in path for path in texts):
+        paths = _dependency_paths(root, (), texts)
+    else:
+        paths = _state_paths(root, ()) if texts else iter(())
+    for state_path, unit in paths:
         text = texts.get((*state_path, "_lookup_layer"), texts.get(state_path))
         if context.loaded.is_saved_object and unit.site is not None:
             text = texts.get((str(context.loaded.sites[unit.site].node),))
@@ -151,6 +158,44 @@ def _state_paths(unit: Unit, state_path: tuple[str, ...]) -> Iterator[tuple[tupl
         yield from _state_paths(
             inner, (*state_path, LAYERS, f"{name}_{number}" if number else name)
         )
+
+
+def _dependency_paths(
+    unit: Unit, path: tuple[str, ...], texts: Iterable[tuple[str, ...]]
+) -> Iterator[tuple[tuple[str, ...], Unit]]:
+    """
+    Yield the lookups whose vocabularies are stored in the layout of TF 2.12 to 2.14, with their
+    paths.
+
+    The numbers in this layout have gaps, because most layers count twice. The vocabularies of a
+    class belong to its lookups without a vocabulary in the config, in the same order. They are left
+    out if their counts differ, or if the model contains several nested models of a class.
+    """
+    container = (*path, DEPENDENCIES)
+    stored = {
+        name[len(container)]
+        for name in texts
+        if name[: len(container)] == container
+        and name[len(container) + 1 :] in ((), ("_lookup_layer",))
+    }
+    units = unit.network.units if unit.network is not None else ()
+    grouped = group_pairs(
+        (snake_case(inner.class_name), inner) for inner in units if inner.role is not Role.OPERATION
+    )
+    for base, inners in grouped.items():
+        numbered = re.compile(re.escape(base) + "(?:_([0-9]{1,6}))?")
+        matches = filter(None, map(numbered.fullmatch, stored))
+        numbers = sorted(int(match[1] or 0) for match in matches)
+        lookups = [
+            inner
+            for inner in inners
+            if layer_facts(inner.class_name).is_lookup and inner.config.get("vocabulary") is None
+        ]
+        if len(numbers) == len(lookups):
+            for position, lookup in zip(numbers, lookups, strict=True):
+                yield (*container, f"{base}_{position}" if position else base), lookup
+        if len(inners) == 1 and inners[0].network is not None:
+            yield from _dependency_paths(inners[0], (*container, base), texts)
 
 
 def with_vocabulary(unit: Unit, context: ConversionContext, stored: list[Value] | None) -> Unit:
@@ -214,6 +259,13 @@ def _without_vocabulary(unit: Unit, context: ConversionContext) -> Unit:
     )
     if context.loaded.document.tensors is None:
         told_of.caution("vocabulary", unit, f"{advice}; adapt it again before use")
+        return unit
+    if context.loaded.document.vocabularies:
+        advice = (
+            "the file contains vocabularies, but it is unknown whether one of them belongs to "
+            f"{unit.path} ({unit.class_name}); save the model as a SavedModel, and convert that"
+        )
+        told_of.refuse("vocabulary", unit, advice)
         return unit
     told_of.refuse(
         "vocabulary",
