@@ -49,6 +49,10 @@ class Ruling(StrEnum):
     """
 
 
+    CHANGED = "changed"
+    """The error is within the tolerance, but more predictions change than are safe."""
+
+
 class NotComparable(StrEnum):
     """Why an output does not show the precision of the candidate."""
 
