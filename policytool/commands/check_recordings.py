@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from policytool.commands import check_run, suggested_conversion
+from policytool.model.model import verdict_of
 from policytool.numerics import check_sides, recordings
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide, RecordedFile
-from policytool.numerics.check_sides import CheckSource
 from policytool.numerics.check_results.verdicts import Answer, JudgementSubject, Ruling
+from policytool.numerics.check_sides import CheckSource
 from policytool.numerics.recordings import RecordedRun, Recording, changed_weights_words
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.safety import MAX_CHANGE
@@ -27,7 +28,6 @@ from policytool.numerics.verdicts.tolerances import (
     outputs_tolerance,
     recorded_outputs_tolerance,
 )
-from policytool.model.model import verdict_of
 from policytool.releases.releases import BACKENDS, KERAS2, KERAS3, newest
 from policytool.support import steps
 from policytool.support.errors import UsageError, WorkerError
@@ -100,12 +100,15 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
     answered = recordings.compared_run(reference, recording, pairs, answer["compared"])
     (compared,) = _runs(answered, source, options)
     check = replace(check, reference=reference.run.side, against=str(options.against))
+    changed = (
+        recordings.changed_weights(reference.run, recording.run, pairs)
+        if check.keeps_precision
+        else None
+    )
     compared = replace(
         compared,
-        origin=recordings.origin(compared, pairs),
-        changed_weights=recordings.changed_weights(reference.run, recording.run, pairs)
-        if check.keeps_precision
-        else None,
+        origin=recordings.origin(compared, pairs, changed or ()),
+        changed_weights=changed,
     )
     explained = _explained_error(compared, (reference.run, recording.run))
     if explained is not None:
@@ -184,7 +187,8 @@ def _with_quiet_origin(check: Check) -> Check:
     (compared,) = check.runs
     origin = compared.origin
     if compared.changed_weights is not None:
-        note = CheckNote(code="weights-differ", message=f"{changed_weights_words(compared.changed_weights)}, but the outputs are equal within rounding")
+        words = changed_weights_words(compared.changed_weights)
+        note = CheckNote(code="weights-differ", message=f"{words}, but the outputs are equal")
         check = replace(check, notes=(*check.notes, note))
     if origin is None:
         return check
@@ -312,6 +316,12 @@ def _write(path: Path, recording: Recording) -> RecordedFile:
     )
 
 
+_WITHOUT_WEIGHTS: Final = (
+    "an older release of policytool recorded the run, without hashes of the weights; record it "
+    "again to find changed weights whose effect is like rounding"
+)
+
+
 def _about_library(
     source: CheckSource, reference: CheckSide, candidate: CheckSide
 ) -> Iterator[CheckNote]:
@@ -349,7 +359,11 @@ def _notes(reference: RecordedRun, pairs: Sequence[CallPair]) -> list[CheckNote]
     libraries = (
         f"{BACKENDS[backend]} {reference.versions.get(backend)} and {reference.side.library}"
     )
+    lacks_weights = all(first.weights is None for first, _ in pairs) and any(
+        second.weights is not None for _, second in pairs
+    )
     texts = [
+        *([_WITHOUT_WEIGHTS] if lacks_weights else []),
         f"the reference was recorded with {libraries} on {device_words}",
         *recordings.dtype_changes(pairs),
     ]

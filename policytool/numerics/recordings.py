@@ -442,10 +442,12 @@ def changed_weights_words(paths: Sequence[str]) -> str:
     """Return a sentence on the layers whose weights differ; empty for a graph."""
     if not paths:
         return "the stored weights differ from those of the recorded run"
-    layers = "layer" if len(paths) == 1 else f"{len(paths):,} layers"
-    names = join_and_count(paths, _NAMED_LAYERS)
-    named = f" {names}" if len(paths) == 1 else f" ({names})"
-    return f"the stored weights of {layers}{named} differ from those of the recorded run"
+    if len(paths) == 1:
+        return f"the stored weights of layer {paths[0]} differ from those of the recorded run"
+    return (
+        f"the stored weights of {len(paths):,} layers ({join_and_count(paths, _NAMED_LAYERS)}) "
+        "differ from those of the recorded run, as after training"
+    )
 
 
 def dtype_changes(pairs: Sequence[CallPair]) -> list[str]:
@@ -458,12 +460,17 @@ def dtype_changes(pairs: Sequence[CallPair]) -> list[str]:
     ][:1]
 
 
-def origin(run: CheckRun, pairs: Sequence[CallPair]) -> Origin | None:
+def origin(run: CheckRun, pairs: Sequence[CallPair], changed: Sequence[str] = ()) -> Origin | None:
     """
     Return the first call that returns different values than rounding explains, or the call that
     computes its mask; None if there is no such call.
+
+    :param changed: the layers with other weights, whose errors rounding does not explain
     """
-    tolerances = recorded_tolerances(run.calls)
+    tolerances = [
+        0.0 if call.path in changed else tolerance
+        for call, tolerance in zip(run.calls, recorded_tolerances(run.calls), strict=True)
+    ]
     place = next(
         (
             place

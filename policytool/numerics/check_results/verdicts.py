@@ -48,7 +48,6 @@ class Ruling(StrEnum):
     example because a 16-bit dtype cannot represent an id.
     """
 
-
     CHANGED = "changed"
     """The error is within the tolerance, but more predictions change than are safe."""
 

@@ -221,9 +221,7 @@ def _shown_squares(calls: Sequence[LayerCall]) -> list[float]:
 
 def float32_tolerance(calls: Sequence[LayerCall]) -> float:
     """Return the tolerance for outputs if the calls computed in float32."""
-    return _SLACK * math.sqrt(
-        sum(_float32_error(call) ** 2 for call in calls if not call.children)
-    )
+    return _SLACK * math.sqrt(sum(_float32_error(call) ** 2 for call in calls if not call.children))
 
 
 class RoundingOperations(Struct, frozen=True, kw_only=True):
