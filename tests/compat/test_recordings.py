@@ -188,7 +188,7 @@ def head_of(path: Path) -> str:
     with h5py.File(path) as file:
         layers = json.loads(file.attrs["model_config"])["config"]["layers"]
         groups = file["model_weights"]
-        names = [layer["config"]["name"] for layer in layers]
+        names: list[str] = [layer["config"]["name"] for layer in layers]
         return [name for name in names if name in groups and len(groups[name])][-1]
 
 
@@ -219,7 +219,7 @@ def test_a_changed_weight_is_named_although_rounding_could_explain_its_error(
     (run,) = result.runs
     assert run.changed_weights is not None
     assert [name.rpartition("/")[2] for name in run.changed_weights] == [head]
-    outputs = [output.accumulated.relative for output in run.outputs if output.accumulated]
+    outputs = [output.accumulated.relative or 0.0 for output in run.outputs if output.accumulated]
     if max(outputs) > 1e-6:
         assert_named(result, head)
     else:
