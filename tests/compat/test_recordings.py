@@ -235,6 +235,41 @@ def test_an_older_recording_has_no_sums_of_weights(runs: Runs, tmp_path: Path) -
     assert "older release" in result.notes[0].message
 
 
+_SUBCLASSED: Final = """
+import sys, numpy as np, tf_keras
+class Net(tf_keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = tf_keras.layers.Dense(3)
+    def call(self, x):
+        return self.dense(x)
+model = Net()
+model.predict(np.zeros((8, 4), "float32"))
+model.save(sys.argv[1], save_format="tf")
+"""
+
+
+@pytest.mark.parametrize("is_converted", [True, False])
+def test_a_note_has_a_conversion_only_if_one_is_known(
+    runs: Runs, compat_python: Path, tmp_path: Path, *, is_converted: bool
+) -> None:
+    """The recorded run is one of an older release of the same library."""
+    file, model = tmp_path / "old.h5", tmp_path / "net"
+    if is_converted:
+        shutil.copytree(FIXTURES / "tf2.15/wrappers", model)
+    else:
+        run_script(compat_python, "-c", _SUBCLASSED, model)
+    runs.run(model, record=file, batches=2)
+    with h5py.File(file, "r+") as stored:
+        run = json.loads(bytes(stored["recording"][()]))
+        run["side"]["library"] = "tensorflow.keras 2.9.0"
+        del stored["recording"]
+        stored["recording"] = np.frombuffer(json.dumps(run).encode(), "uint8")
+    result = runs.run(model, against=file)
+    (note,) = (note.message for note in result.notes if note.code == "not-keras3")
+    assert ("`policytool migrate" in note) is is_converted
+
+
 def test_a_graph_may_round_in_its_dtypes(runs: Runs, tmp_path: Path) -> None:
     """The limit follows from the operations; a graph with other weights has that of float32."""
     export = FIXTURES / "keras3.15/global_mixed_float16.export"
