@@ -61,3 +61,18 @@ def test_recorded_runs_name_the_layer_of_a_difference() -> None:
     assert len(planted) >= 40
     assert planted.count("named") >= 0.95 * len(planted)
     assert {row["result"] for row in rows if row["run"]["layer"] is None} == {"equal"}
+
+
+def test_recorded_runs_tell_changes_from_rounding() -> None:
+    """
+    Unchanged models are equal in all releases. Changed ones are not, unless training in bfloat16
+    leaves every weight as it is.
+    """
+    rows = json.loads((FIXTURES / "golden_runs.json").read_text(encoding="utf-8"))
+    unchanged = [row for row in rows if row["change"] is None]
+    assert sum(row["models"] - row["not_run"] for row in unchanged) >= 100
+    assert not [row for row in unchanged if row["equal"] < row["models"] - row["not_run"]]
+    changed = [row for row in rows if row["change"] is not None]
+    assert sum(row["models"] for row in changed) >= 150
+    kept = [row for row in changed if row["equal"]]
+    assert {(row["policy"], row["change"]) for row in kept} <= {("bfloat16", "trained")}

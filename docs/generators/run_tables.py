@@ -70,7 +70,69 @@ def recorded_runs_page() -> str:
                 )
             )
         )
-    return "\n".join([*lines, *([""] if missed else []), *missed, *_architectures()]) + "\n"
+    ends = [*missed, *_golden_runs(), *_architectures()]
+    return "\n".join([*lines, *([""] if missed else []), *ends]) + "\n"
+
+
+def _golden_runs() -> Iterator[str]:
+    """Yield the tables of unchanged and changed models with several policies."""
+    rows = _record("golden_runs.json")
+    yield from ("", "## Unchanged and changed models", "", _GOLDEN)
+    yield row(
+        ("recorded with", "run with", "format", "dtypes", "unchanged models equal", "largest error")
+    )
+    yield row(("---", "---", "---", "---", "---:", "---:"))
+    for entry in rows:
+        if entry["change"] is None and entry["models"] > entry["not_run"]:
+            ran = (
+                "Keras 3.15 on JAX" if entry["release"] == _JAX else release_name(entry["release"])
+            )
+            batches = f" in batches of {entry['batch_size']}" if entry["batch_size"] else ""
+            yield row(
+                (
+                    release_name(entry["recorded"]),
+                    ran + batches,
+                    _FORMATS[entry["suffix"]],
+                    entry["policy"],
+                    f"{entry['equal']} of {entry['models'] - entry['not_run']}",
+                    f"{entry['largest']:.1e}",
+                )
+            )
+    counts: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for entry in rows:
+        if entry["change"] is not None:
+            found = counts[_FORMATS[entry["suffix"]], entry["change"], entry["policy"]]
+            found["models"] += entry["models"] - entry["not_run"]
+            found["differ"] += entry["models"] - entry["not_run"] - entry["equal"]
+    policies = sorted({policy for _, _, policy in counts})
+    yield from (
+        "",
+        row(("change", "format", *policies)),
+        row(("---", "---", *("---:" for _ in policies))),
+    )
+    for form, change in sorted({key[:2] for key in counts}):
+        cells = [counts[form, change, policy] for policy in policies]
+        texts = (
+            f"{cell['differ']} of {cell['models']}" if cell["models"] else "" for cell in cells
+        )
+        yield row((_CHANGES[change], form, *texts))
+
+
+_FORMATS: Final = {"keras": "archive", "export": "graph"}
+_CHANGES: Final = {
+    "bias-0.01": "a bias of the head plus 0.01",
+    "bias-0.1": "a bias of the head plus 0.1",
+    "head-1.02": "the kernel of the head times 1.02",
+    "head-1.3": "the kernel of the head times 1.3",
+    "middle-1.05": "the kernel of another layer times 1.05",
+    "trained": "another epoch of training",
+}
+_GOLDEN: Final = """`fixtures/golden_runs.py` records runs of small trained models in 8 designs, and
+runs them in other releases, without and with a change. Unchanged models should be *equal*; the
+largest error is that of an output, relative. Graphs are exports of Keras 3. The second table has
+the numbers of changed models that *differ*. An epoch of training with a low rate leaves some models
+in bfloat16 with the same weights.
+"""
 
 
 def _architectures() -> Iterator[str]:

@@ -6,20 +6,29 @@ compares it with a recorded run.
 from __future__ import annotations
 
 import json
+import shlex
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from policytool.commands import check_run
+from policytool.commands import check_run, suggested_conversion
+from policytool.model.model import verdict_of
 from policytool.numerics import check_sides, recordings
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide, RecordedFile
+from policytool.numerics.check_results.verdicts import Answer, JudgementSubject, Ruling
 from policytool.numerics.check_sides import CheckSource
-from policytool.numerics.recordings import RecordedRun, Recording
+from policytool.numerics.recordings import RecordedRun, Recording, changed_weights_words
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.safety import MAX_CHANGE
-from policytool.numerics.verdicts.tolerances import grown_tolerances, outputs_tolerance
-from policytool.releases.releases import BACKENDS, KERAS2
+from policytool.numerics.verdicts.tolerances import (
+    float32_tolerance,
+    grown_tolerances,
+    operations_tolerance,
+    outputs_tolerance,
+    recorded_outputs_tolerance,
+)
+from policytool.releases.releases import BACKENDS, KERAS2, KERAS3, newest
 from policytool.support import steps
 from policytool.support.errors import UsageError, WorkerError
 from policytool.support.processes import crash_guard
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.check_options import CheckOptions
     from policytool.formats.discovery import Input
+    from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_sides import PreparedSide
     from policytool.numerics.hand_over import HandOver
@@ -89,23 +99,69 @@ def run(model: Input, options: CheckOptions, tools: TensorFlowTools, hand_over: 
         options = _with_recorded_tolerance(reference, answer["compared"], source, options)
     answered = recordings.compared_run(reference, recording, pairs, answer["compared"])
     (compared,) = _runs(answered, source, options)
-    origin = recordings.origin(compared, pairs)
-    if origin is None and compared.calls:  # rounding explains the errors of all layers
-        options = _with_explained(options, max(grown_tolerances(compared.calls)))
-        (compared,) = _runs(answered, source, options)
+    check = replace(check, reference=reference.run.side, against=str(options.against))
+    changed = (
+        recordings.changed_weights(reference.run, recording.run, pairs)
+        if check.keeps_precision
+        else None
+    )
+    compared = replace(
+        compared,
+        origin=recordings.origin(compared, pairs, changed or ()),
+        changed_weights=changed,
+    )
+    explained = _explained_error(compared, (reference.run, recording.run))
+    if explained is not None:
+        (judged,) = _runs(answered, source, _with_explained(options, explained))
+        compared = replace(compared, verdict=judged.verdict)
     check = replace(
         check,
-        reference=reference.run.side,
-        runs=(replace(compared, origin=origin),),
+        runs=(_with_changes(compared) if check.keeps_precision else compared,),
         notes=(
             *_about_library(source, reference.run.side, recording.run.side),
             *_notes(reference.run, pairs),
         ),
-        against=str(options.against),
     )
     if check.keeps_precision and options.max_change != MAX_CHANGE:
         check = replace(check, notes=(*check.notes, _UNUSED_MAX_CHANGE))
     return _with_quiet_origin(check) if check.is_equal else check
+
+
+def _explained_error(compared: CheckRun, runs: tuple[RecordedRun, RecordedRun]) -> float | None:
+    """
+    Return the error of the outputs that rounding explains; None if the dtypes of the layers say
+    nothing else than in every check.
+
+    With other weights, rounding explains only what it does in float32: the same kernels round equal
+    values to equal values, also to 16 bits.
+    """
+    calls = compared.calls
+    has_weights = compared.changed_weights is None
+    if not calls:
+        groups = [
+            [group if has_weights else replace(group, dtype="float32") for group in run.rounding]
+            for run in runs
+        ]
+        return max(map(operations_tolerance, groups)) if any(groups) else None
+    if not has_weights:
+        return float32_tolerance(calls)
+    if compared.origin is None:  # rounding explains the errors of all layers
+        return max(grown_tolerances(calls))
+    return recorded_outputs_tolerance(calls)
+
+
+def _with_changes(compared: CheckRun) -> CheckRun:
+    """Return a run whose outputs with too many changed predictions do not pass."""
+    changed = {answer.name for answer in compared.answers if answer.answer is Answer.NOT_SAFE}
+    judgements = tuple(
+        replace(judgement, ruling=Ruling.CHANGED)
+        if judgement.about is JudgementSubject.OUTPUT
+        and judgement.path in changed
+        and not judgement.is_missed
+        else judgement
+        for judgement in compared.verdict.judgements
+    )
+    return replace(compared, verdict=replace(compared.verdict, judgements=judgements))
 
 
 def _with_recorded_tolerance(
@@ -130,6 +186,10 @@ def _with_quiet_origin(check: Check) -> Check:
     """Return a check whose outputs are equal, with a note instead of the origin of an error."""
     (compared,) = check.runs
     origin = compared.origin
+    if compared.changed_weights is not None:
+        words = changed_weights_words(compared.changed_weights)
+        note = CheckNote(code="weights-differ", message=f"{words}, but the outputs are equal")
+        check = replace(check, notes=(*check.notes, note))
     if origin is None:
         return check
     message = (
@@ -256,6 +316,12 @@ def _write(path: Path, recording: Recording) -> RecordedFile:
     )
 
 
+_WITHOUT_WEIGHTS: Final = (
+    "an older release of policytool recorded the run, without hashes of the weights; record it "
+    "again to find changed weights whose effect is like rounding"
+)
+
+
 def _about_library(
     source: CheckSource, reference: CheckSide, candidate: CheckSide
 ) -> Iterator[CheckNote]:
@@ -265,12 +331,24 @@ def _about_library(
     if source.loaded is None or not is_upgrade:
         return
     path = source.input.display_path
-    yield CheckNote(
-        code="not-keras3",
-        message=f"{path} is a Keras 2 file, so it ran in {library}; this says nothing about Keras "
-        f"3. To test it in Keras 3, run `policytool migrate {path} --target keras3`, and compare "
-        "the result with the recorded run",
-    )
+    message = f"{path} is a Keras 2 file, so it ran in {library}; this says nothing about Keras 3"
+    arguments = _conversion(source, source.loaded)
+    if arguments is not None:
+        command = shlex.join(("policytool", "migrate", path, *arguments))
+        message += (
+            f". To test it in Keras 3, run `{command}`, and compare the result with the recorded "
+            "run"
+        )
+    yield CheckNote(code="not-keras3", message=message)
+
+
+def _conversion(source: CheckSource, loaded: LoadedModel) -> tuple[str, ...] | None:
+    """Return the arguments of ``migrate`` for the newest Keras; None if no conversion is known."""
+    verdict = verdict_of(loaded.model.loaders, newest(KERAS3).id)
+    if verdict is not None and verdict.reason is None:
+        return ("--target", KERAS3)
+    fix = suggested_conversion.fix_for_newest(loaded, source.input)
+    return fix.arguments if fix is not None and fix.arguments else None
 
 
 def _notes(reference: RecordedRun, pairs: Sequence[CallPair]) -> list[CheckNote]:
@@ -281,7 +359,11 @@ def _notes(reference: RecordedRun, pairs: Sequence[CallPair]) -> list[CheckNote]
     libraries = (
         f"{BACKENDS[backend]} {reference.versions.get(backend)} and {reference.side.library}"
     )
+    lacks_weights = all(first.weights is None for first, _ in pairs) and any(
+        second.weights is not None for _, second in pairs
+    )
     texts = [
+        *([_WITHOUT_WEIGHTS] if lacks_weights else []),
         f"the reference was recorded with {libraries} on {device_words}",
         *recordings.dtype_changes(pairs),
     ]

@@ -77,10 +77,7 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
             for doubt in verdict.doubts
         ):
             return InspectedModel(model=model, extras=extras)
-    fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
-    if isinstance(fix, Failure):
-        fix = SuggestedFix(obstacle=fix.message)
-    return InspectedModel(model=model, extras=replace(extras, fix=fix))
+    return InspectedModel(model=model, extras=replace(extras, fix=fix_for_newest(loaded, source)))
 
 
 TASK: Final = Task(
@@ -99,6 +96,12 @@ def models(
             yield result.model
         else:
             yield result
+
+
+def fix_for_newest(loaded: LoadedModel, source: Input) -> SuggestedFix | None:
+    """Return the command that converts a model to the newest Keras, or why none is known."""
+    fix = run_isolated(source.display_path, lambda: _planned_fix(loaded, source))
+    return SuggestedFix(obstacle=fix.message) if isinstance(fix, Failure) else fix
 
 
 def _fits(document: Document, source: Input) -> FittingArchitectures | None:

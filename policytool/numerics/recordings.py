@@ -24,9 +24,14 @@ from policytool.numerics.check_results.checks import (  # noqa: TC001  # for the
 from policytool.numerics.check_results.metrics import CallOfLayer, TensorReductions
 from policytool.numerics.check_results.verdicts import Origin
 from policytool.numerics.verdicts.answers import file_paths
-from policytool.numerics.verdicts.tolerances import grown_tolerances, is_newly_nonfinite
+from policytool.numerics.verdicts.tolerances import (
+    RoundingOperations,
+    is_newly_nonfinite,
+    recorded_tolerances,
+)
 from policytool.support.grouping import EachOnce
 from policytool.support.text import codec, jsontext
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
 _MASK: Final = "mask"
 _SKETCH: Final = 128
 _SAMPLE: Final = 64
+_NAMED_LAYERS: Final = 3
+"""The most layers that a sentence names."""
 
 
 class RecordedTensor(Struct, frozen=True, kw_only=True):
@@ -83,6 +90,12 @@ class RecordedCall(CallOfLayer, frozen=True, kw_only=True):
     producers: tuple[int, ...]
     """The numbers of the calls that computed the inputs."""
 
+    weights: str | None = None
+    """
+    The sum of the hashes of the layer's weights and of those of the layers in it; None if it has no
+    weights, or if an older release of policytool recorded it.
+    """
+
     outputs: tuple[RecordedTensor, ...]
 
 
@@ -115,6 +128,11 @@ class RecordedRun(Struct, frozen=True, kw_only=True):
     """The calls in the order in which they ended; the model is the last."""
 
     random: tuple[str, ...]
+    weights: str | None = None
+    """The sum of the hashes of the weights of a graph; None for others."""
+
+    rounding: tuple[RoundingOperations, ...] = ()
+    """The operations of a graph that round; empty for others."""
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -393,6 +411,45 @@ def _largest(tensor: RecordedTensor) -> float:
     return max(map(abs, tensor.range), default=0.0) if tensor.range is not None else 0.0
 
 
+def changed_weights(
+    reference: RecordedRun, candidate: RecordedRun, pairs: Sequence[CallPair]
+) -> tuple[str, ...] | None:
+    """
+    Return the paths of the layers whose weights differ, without layers around them; empty if a
+    graph has other weights. None if no weights differ, or if it is not known.
+    """
+    changed = [
+        first
+        for first, second in pairs
+        if None not in {first.weights, second.weights} and first.weights != second.weights
+    ]
+    around: set[int] = set()
+    numbers = {id(call): number for number, call in enumerate(reference.calls)}
+    for call in changed:
+        parent = call.parent
+        while parent is not None and parent not in around:
+            around.add(parent)
+            parent = reference.calls[parent].parent
+    paths = dict.fromkeys(call.path for call in changed if numbers[id(call)] not in around)
+    if paths:
+        return tuple(paths)
+    is_graph = not reference.calls and not candidate.calls
+    sums = {reference.weights, candidate.weights}
+    return () if is_graph and None not in sums and len(sums) > 1 else None
+
+
+def changed_weights_words(paths: Sequence[str]) -> str:
+    """Return a sentence on the layers whose weights differ; empty for a graph."""
+    if not paths:
+        return "the stored weights differ from those of the recorded run"
+    if len(paths) == 1:
+        return f"the stored weights of layer {paths[0]} differ from those of the recorded run"
+    return (
+        f"the stored weights of {len(paths):,} layers ({join_and_count(paths, _NAMED_LAYERS)}) "
+        "differ from those of the recorded run, as after training"
+    )
+
+
 def dtype_changes(pairs: Sequence[CallPair]) -> list[str]:
     """Return a sentence on the first call that computes in another dtype, if there is one."""
     return [
@@ -403,12 +460,17 @@ def dtype_changes(pairs: Sequence[CallPair]) -> list[str]:
     ][:1]
 
 
-def origin(run: CheckRun, pairs: Sequence[CallPair]) -> Origin | None:
+def origin(run: CheckRun, pairs: Sequence[CallPair], changed: Sequence[str] = ()) -> Origin | None:
     """
     Return the first call that returns different values than rounding explains, or the call that
     computes its mask; None if there is no such call.
+
+    :param changed: the layers with other weights, whose errors rounding does not explain
     """
-    tolerances = grown_tolerances(run.calls)
+    tolerances = [
+        0.0 if call.path in changed else tolerance
+        for call, tolerance in zip(run.calls, recorded_tolerances(run.calls), strict=True)
+    ]
     place = next(
         (
             place

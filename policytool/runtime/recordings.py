@@ -25,11 +25,12 @@ from .engine.layer_hooks import (
     compute_modes,
     drawing_layers,
     layer_paths_by_id,
+    rounding_operations,
 )
 from .engine.measurements import Comparisons, LayerRows, exponents_to_json
 from .engine.output_changes import OutputChanges
 from .engine.sides import Sides
-from .engine.value_records import ValueRecord
+from .engine.value_records import ValueRecord, weights_sum
 from .feeding import given_arrays
 from .feeding.inputs import feed_model, feed_signature, forget_states
 from .feeding.reached_layers import last_activations
@@ -39,7 +40,7 @@ from .library import Refused, refusing, refusing_calls
 from .tensors import dtype_name, has_rank, is_floating, item_bytes, tensor_shape, to_array
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Sequence
+    from typing import Any, Callable, Iterable, Mapping, Sequence
 
     from .engine.layer_hooks import Call
     from .feeding.batches import FedInputs
@@ -118,6 +119,7 @@ class _Recording:
             "inputs": self.fed.report,
             "outputs": outputs,
             **rows,
+            **self._graph_facts(),
             "compared": [] if reference is None else self._compared(reference, outputs, batches),
         }
 
@@ -158,6 +160,22 @@ class _Recording:
             raise Refused("outputs", "the model returns no tensors")
         names = model_calls.output_names(self.model, structure[0], count)
         return names or [str(place) for place in range(count)], batches
+
+    def _graph_facts(self) -> dict[str, Any]:
+        """
+        Return the sum of the weights of a SavedModel that runs as a graph, and its operations that
+        round, in groups; empty for others.
+        """
+        if self.job["candidate"]["how"] != GRAPH:
+            return {}
+        variables = {
+            id(variable): variable
+            for variable in (*self.call.variables, *getattr(self.root, "variables", ()))
+        }
+        return {
+            "weights": str(weights_sum(_weights(to_array(item) for item in variables.values()))),
+            "rounding": rounding_operations(self.call.graph),
+        }
 
     def _activations(self, count: int) -> list[Any]:
         return [None] * count if self.model is None else last_activations(self.model, count)
@@ -302,6 +320,8 @@ class _LayerTrace:
         """Return the calls with the records of their outputs."""
         begun = {key: place for place, key in enumerate(self._tape.calls)}
         numbers = {row.candidate.key: number for number, row in enumerate(self._rows)}
+        layers = {id(row.candidate.layer): row.candidate.layer for row in self._rows}
+        sums = {key: _layer_weights(layer) for key, layer in layers.items()}
         return [
             {
                 **row.candidate.layer_id.fields(),
@@ -312,6 +332,7 @@ class _LayerTrace:
                 "depth": call_depth(self.graph, row.candidate),
                 "children": len(row.candidate.children),
                 "is_model": isinstance(row.candidate.layer, self.library.keras.Model),
+                "weights": sums[id(row.candidate.layer)],
                 "begun": begun[row.candidate.key],
                 "parent": numbers.get(row.candidate.parent.key)
                 if row.candidate.parent is not None
@@ -393,6 +414,18 @@ class _LayerTrace:
             return number
         self.tf.numpy_function(update, [self._comparisons.widened(tensor)], self.tf.int64)
         return number
+
+
+def _layer_weights(layer: Any) -> str | None:
+    """Return the sum of the weights of a layer and of the layers in it; None if it has none."""
+    arrays = _weights(layer.get_weights()) if hasattr(layer, "get_weights") else []
+    return str(weights_sum(arrays)) if arrays else None
+
+
+def _weights(arrays: Iterable[Any]) -> list[Any]:
+    """Return arrays of floats and of quantized values, but not those of counters and seeds."""
+    names = {"float16", "bfloat16", "float32", "float64", "int8", "uint8"}
+    return [array for array in map(np.asarray, arrays) if array.dtype.name in names]
 
 
 def _joined(name: str, arrays: Sequence[Any]) -> Any:

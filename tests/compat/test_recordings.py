@@ -180,6 +180,117 @@ def test_the_same_model_is_equal(runs: Runs, tmp_path: Path, fixture: str) -> No
     assert [call.outputs for call in first] == [call.outputs for call in again]
 
 
+MIXED: Final = "tf2.15/global_mixed_float16.h5"
+
+
+def head_of(path: Path) -> str:
+    """Return the name of the last layer with a matrix in an HDF5 file."""
+    with h5py.File(path) as file:
+        layers = json.loads(file.attrs["model_config"])["config"]["layers"]
+        groups = file["model_weights"]
+        names: list[str] = [layer["config"]["name"] for layer in layers]
+        return [name for name in names if name in groups and len(groups[name])][-1]
+
+
+def without_sums(recording: Path, path: Path) -> Path:
+    """Return a copy of a recorded run as older releases of policytool wrote it."""
+    shutil.copy(recording, path)
+    with h5py.File(path, "r+") as file:
+        run = json.loads(bytes(file["recording"][()]))
+        for call in run["calls"]:
+            del call["weights"]
+        for key in ("weights", "rounding"):
+            run.pop(key, None)
+        del file["recording"]
+        file["recording"] = np.frombuffer(json.dumps(run).encode(), "uint8")
+    return path
+
+
+@pytest.mark.parametrize("change", [1e-4, 0.05])
+def test_a_changed_weight_is_named_although_rounding_could_explain_its_error(
+    runs: Runs, tmp_path: Path, change: float
+) -> None:
+    """The layers compute in 16 bits, and the weights are in float32."""
+    path = tmp_path / "model.h5"
+    shutil.copy(FIXTURES / MIXED, path)
+    head = head_of(path)
+    edited_weights(path, head, change)
+    result = runs.run(path, against=runs.recording(MIXED))
+    (run,) = result.runs
+    assert run.changed_weights is not None
+    assert [name.rpartition("/")[2] for name in run.changed_weights] == [head]
+    outputs = [output.accumulated.relative or 0.0 for output in run.outputs if output.accumulated]
+    if max(outputs) > 1e-6:
+        assert_named(result, head)
+    else:
+        assert "weights-differ" in {note.code for note in result.notes}
+
+
+def test_an_older_recording_has_no_sums_of_weights(runs: Runs, tmp_path: Path) -> None:
+    """A note says that changed weights may be missed."""
+    old = without_sums(runs.recording(MIXED), tmp_path / "old.h5")
+    result = runs.run(FIXTURES / MIXED, against=old)
+    assert result.is_equal
+    assert result.runs[0].changed_weights is None
+    assert "older release" in result.notes[0].message
+
+
+_SUBCLASSED: Final = """
+import sys, numpy as np, tf_keras
+class Net(tf_keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = tf_keras.layers.Dense(3)
+    def call(self, x):
+        return self.dense(x)
+model = Net()
+model.predict(np.zeros((8, 4), "float32"))
+model.save(sys.argv[1], save_format="tf")
+"""
+
+
+@pytest.mark.parametrize("is_converted", [True, False])
+def test_a_note_has_a_conversion_only_if_one_is_known(
+    runs: Runs, compat_python: Path, tmp_path: Path, *, is_converted: bool
+) -> None:
+    """The recorded run is one of an older release of the same library."""
+    file, model = tmp_path / "old.h5", tmp_path / "net"
+    if is_converted:
+        shutil.copytree(FIXTURES / "tf2.15/wrappers", model)
+    else:
+        run_script(compat_python, "-c", _SUBCLASSED, model)
+    runs.run(model, record=file, batches=2)
+    with h5py.File(file, "r+") as stored:
+        run = json.loads(bytes(stored["recording"][()]))
+        run["side"]["library"] = "tensorflow.keras 2.9.0"
+        del stored["recording"]
+        stored["recording"] = np.frombuffer(json.dumps(run).encode(), "uint8")
+    result = runs.run(model, against=file)
+    (note,) = (note.message for note in result.notes if note.code == "not-keras3")
+    assert ("`policytool migrate" in note) is is_converted
+
+
+def test_a_graph_may_round_in_its_dtypes(runs: Runs, tmp_path: Path) -> None:
+    """The limit follows from the operations; a graph with other weights has that of float32."""
+    export = FIXTURES / "keras3.15/global_mixed_float16.export"
+    file = tmp_path / "graph.h5"
+    runs.run(export, record=file)
+    result = runs.run(export, against=file)
+    (judgement,) = result.runs[0].verdict.judgements
+    assert result.is_equal
+    assert 1e-3 < judgement.tolerance < 0.05
+    with h5py.File(file, "r+") as stored:
+        run = json.loads(bytes(stored["recording"][()]))
+        assert "float16" in {group["dtype"] for group in run["rounding"]}
+        run["weights"] = "1"
+        del stored["recording"]
+        stored["recording"] = np.frombuffer(json.dumps(run).encode(), "uint8")
+    other = runs.run(export, against=file)
+    (judgement,) = other.runs[0].verdict.judgements
+    assert other.runs[0].changed_weights == ()
+    assert judgement.tolerance < 1e-5
+
+
 def test_allowed_share_of_changes_does_not_apply_without_a_change_of_precision(runs: Runs) -> None:
     fixture = CONFIGS[0][0]
     file = runs.recording(fixture)

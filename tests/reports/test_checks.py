@@ -216,6 +216,15 @@ def _recorded(result: CheckRun, **changes: Any) -> Checks:
     return replace(checks, check=replace(checks.check, **changes))
 
 
+def _changed() -> CheckRun:
+    """Return a run in which rounding could explain the error, but not the changed predictions."""
+    result = run(outputs=(output("o", 1e-2, changed=changes(300)),), inputs=OWN)
+    judged = tuple(
+        replace(judgement, ruling=Ruling.CHANGED) for judgement in result.verdict.judgements
+    )
+    return replace(result, verdict=replace(result.verdict, judgements=judged))
+
+
 RECORDED: Final = RecordedFile(file="run.h5", bytes=2**20, rows=8, calls=37)
 VARIATIONS: Final = {
     "random numbers, and a reference that is not finite": check(
@@ -339,6 +348,14 @@ VARIATIONS: Final = {
     "equal to a recorded run": _recorded(run(outputs=(output("o", 0),)), against="run.h5"),
     "different from a recorded run": _recorded(
         run(call("net/a", 1e-2), outputs=(output("o", 1e-2),)), against="run.h5"
+    ),
+    "changed predictions, against a recorded run": _recorded(_changed(), against="run.h5"),
+    "other weights than in a recorded run": _recorded(
+        replace(run(outputs=(output("o", 0.2),)), changed_weights=("net/a", "net/b")),
+        against="run.h5",
+    ),
+    "a graph with other weights than in a recorded run": _recorded(
+        replace(run(outputs=(output("o", 0.2),)), changed_weights=()), against="run.h5"
     ),
 }
 

@@ -201,6 +201,12 @@ class CheckRun(Struct, frozen=True, kw_only=True):
     Layers that draw random numbers, which may differ between the candidate and the reference.
     """
 
+    changed_weights: tuple[str, ...] | None = None
+    """
+    The layers whose weights differ from those of a recorded run; empty if a graph has other
+    weights. None if no weights differ, or if it is not known.
+    """
+
     overflow_probe: OverflowProbe | None = None
     """The result of larger inputs; None if they were not run, or if the plain inputs overflow."""
 

@@ -48,6 +48,9 @@ class Ruling(StrEnum):
     example because a 16-bit dtype cannot represent an id.
     """
 
+    CHANGED = "changed"
+    """The error is within the tolerance, but more predictions change than are safe."""
+
 
 class NotComparable(StrEnum):
     """Why an output does not show the precision of the candidate."""

@@ -48,6 +48,11 @@ half have errors within 0.5 times the expected error, and 99.9 % within 1.2 time
 deep image classifiers with random weights have errors of up to 4 times the expected error.
 """
 
+_GROWTH: Final = 8.0
+"""
+The factor by which layers may increase an error of narrow dtypes that a recorded run shows.
+"""
+
 _FLOAT8: Final = 2.0**-4
 """
 The unit roundoff of the inputs and weights of a float8 product. Sums are in the compute dtype of
@@ -92,8 +97,8 @@ class Tolerances(Struct, frozen=True, kw_only=True):
     """Every ``--tolerance`` of a call."""
 
     given: tuple[ToleranceOption, ...] = ()
-    explained: float = 0.0
-    """The error of outputs that rounding explains, if this is more than the run's layers show."""
+    explained: float | None = None
+    """The error of outputs that rounding explains; None if the layers of the run show it."""
 
     def of(self, name: str) -> float | None:
         """
@@ -178,53 +183,140 @@ def grown_tolerances(calls: Sequence[LayerCall]) -> list[float]:
     four times this error. More than the root of the unit roundoff, which is half of the digits, is
     only explained by the sum of the errors.
     """
+    return _grown(calls, accumulated_tolerances(calls))
+
+
+def recorded_tolerances(calls: Sequence[LayerCall]) -> list[float]:
+    """
+    Return, for each call, the tolerance for its error against a recorded run.
+
+    As in :func:`grown_tolerances`, errors of its inputs can grow. But rounding to a narrow dtype in
+    earlier calls explains an error only if they show one: the same kernels round equal values to
+    equal values. Therefore, they count with eight times their error, and at least as if they
+    computed in float32, but never with more than what is expected of them. The dtypes of inputs do
+    not count, because the calls that computed these inputs show how they were rounded.
+    """
+    before = [0.0, *accumulate(_shown_squares(calls))]
+    tolerances = [
+        _SLACK * math.sqrt(squares + _expected_error(call, _own_dtypes(call)) ** 2)
+        for squares, call in zip(before, calls, strict=False)
+    ]
+    return _grown(calls, tolerances)
+
+
+def recorded_outputs_tolerance(calls: Sequence[LayerCall]) -> float:
+    """Return the tolerance for outputs against a recorded run in which a layer departs."""
+    return _SLACK * math.sqrt(sum(_shown_squares(calls)))
+
+
+def _shown_squares(calls: Sequence[LayerCall]) -> list[float]:
+    """Return the square of the error that each call adds to those of later calls."""
+    return [
+        min(_expected_error(call, _own_dtypes(call)), _float32_error(call) + _GROWTH * error) ** 2
+        if not call.children
+        else 0.0
+        for call, error in zip(calls, _accumulated_errors(calls), strict=True)
+    ]
+
+
+def float32_tolerance(calls: Sequence[LayerCall]) -> float:
+    """Return the tolerance for outputs if the calls computed in float32."""
+    return _SLACK * math.sqrt(sum(_float32_error(call) ** 2 for call in calls if not call.children))
+
+
+class RoundingOperations(Struct, frozen=True, kw_only=True):
+    """Operations of a graph that round floats in the same way."""
+
+    dtype: str
+    depth: int
+    """The number of terms that each adds up; 0 without a sum."""
+
+    count: int
+
+
+def operations_tolerance(groups: Iterable[RoundingOperations]) -> float:
+    """
+    Return the tolerance for the outputs of a graph. Its sums count like layers; other operations of
+    the same dtype count together like one layer.
+    """
+    return _SLACK * math.sqrt(
+        sum(
+            (group.count if group.depth else 1)
+            * _rounding_error(UNIT_ROUNDOFF.get(group.dtype, 0.0), group.depth) ** 2
+            for group in groups
+        )
+    )
+
+
+def _grown(calls: Sequence[LayerCall], tolerances: Sequence[float]) -> list[float]:
+    """Return the tolerances, or more for calls whose inputs have errors."""
     sources = [set(call.trace.producers) if call.trace is not None else set() for call in calls]
     for number, call in enumerate(calls):
         if call.trace is not None and call.trace.within is not None:
             sources[call.trace.within].add(number)
-    errors = [
+    errors = _accumulated_errors(calls)
+    return [
+        max(
+            tolerance,
+            min(
+                _SLACK * max((errors[source] for source in found), default=0.0),
+                math.sqrt(_roundoff(_dtypes(call))),
+            ),
+        )
+        for call, found, tolerance in zip(calls, sources, tolerances, strict=True)
+    ]
+
+
+def _accumulated_errors(calls: Sequence[LayerCall]) -> list[float]:
+    """Return the largest relative error of the outputs of each call."""
+    return [
         max(
             (output.accumulated.relative or 0.0 for output in call.outputs if output.accumulated),
             default=0.0,
         )
         for call in calls
     ]
-    return [
-        max(
-            tolerance,
-            min(
-                _SLACK * max((errors[source] for source in found), default=0.0),
-                math.sqrt(_roundoff(call)),
-            ),
-        )
-        for call, found, tolerance in zip(
-            calls, sources, accumulated_tolerances(calls), strict=True
-        )
-    ]
 
 
-def _expected_error(call: LayerCall) -> float:
+def _expected_error(call: LayerCall, dtypes: Sequence[str] | None = None) -> float:
     """
     Return the relative error that rounding explains: the largest unit roundoff, with a factor for
     the depth of reductions, combined with the rounding of the weights.
+
+    :param dtypes: those in which the call rounds; None for all its dtypes
     """
+    dtypes = _dtypes(call) if dtypes is None else dtypes
     return math.hypot(
-        _roundoff(call) * (1 + math.log2(1 + call.depth) / 4),
-        _FLOAT8 if "float8" in _dtypes(call) else 0.0,
+        _rounding_error(_roundoff(dtypes), call.depth),
+        _FLOAT8 if "float8" in dtypes else 0.0,
         call.weight_rounding,
     )
 
 
-def _roundoff(call: LayerCall) -> float:
-    """Return the largest unit roundoff of the dtypes of a call."""
+def _float32_error(call: LayerCall) -> float:
+    """Return the relative error that rounding in float32 explains."""
+    return _rounding_error(UNIT_ROUNDOFF["float32"], call.depth)
+
+
+def _rounding_error(roundoff: float, depth: int) -> float:
+    """Return the relative error that a unit roundoff explains for the depth of reductions."""
+    return roundoff * (1 + math.log2(1 + depth) / 4)
+
+
+def _roundoff(dtypes: Iterable[str]) -> float:
+    """Return the largest unit roundoff of some dtypes."""
     known = {**UNIT_ROUNDOFF, **_QUANTISED}
-    return max((known.get(dtype, 0.0) for dtype in _dtypes(call)), default=0.0)
+    return max((known.get(dtype, 0.0) for dtype in dtypes), default=0.0)
 
 
 def _dtypes(call: LayerCall) -> list[str]:
     """Return the dtypes of inputs, outputs and computations."""
+    return [*call.inputs, *_own_dtypes(call)]
+
+
+def _own_dtypes(call: LayerCall) -> list[str]:
+    """Return the dtypes of outputs and computations, to which a call itself rounds."""
     return [
-        *call.inputs,
         *(output.dtype_candidate for output in call.outputs),
         *(output.dtype_reference for output in call.outputs),
         *call.within,
@@ -265,7 +357,8 @@ def _outputs(
     calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], given_tolerances: Tolerances
 ) -> Iterator[Judgement]:
     """Yield the judgement of each output whose error was measured."""
-    default = max(outputs_tolerance(calls), given_tolerances.explained)
+    explained = given_tolerances.explained
+    default = explained if explained is not None else outputs_tolerance(calls)
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from policytool.numerics.check_results.metrics import LARGEST_FINITE, NORMAL_EXPONENTS
-from policytool.numerics.check_results.verdicts import JudgementSubject, excess
+from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
 from policytool.releases.dtypes import HALVES
 from policytool.reports.page import Cell, Column, Fact, Sentence, Tone, fields_section
 from policytool.reports.words import HEADROOM, decibels, figure, many, share
@@ -175,14 +175,18 @@ class MeasuredCall(Struct, frozen=True, kw_only=True):
         return self.judgement is not None and self.judgement.is_missed
 
     @property
-    def order(self) -> tuple[bool, bool, float, float, float]:
-        """The sort key of the row; the worst rows have the largest keys."""
+    def order(self) -> tuple[bool, tuple[bool, float, float, float]]:
+        """The sort key of the row; a marked row, and then the worst ones, have the largest keys."""
+        return bool(self.mark), self.error_order
+
+    @property
+    def error_order(self) -> tuple[bool, float, float, float]:
+        """The sort key of the row by its errors; the worst rows have the largest keys."""
         is_judged = self.judgement is not None and (
             self.is_missed or self.judgement.error is not None
         )
         above = excess(self.judgement) if is_judged and self.judgement is not None else 0.0
         return (
-            bool(self.mark),
             self.is_missed,
             above,
             _rank(self.isolated_error),
@@ -192,7 +196,7 @@ class MeasuredCall(Struct, frozen=True, kw_only=True):
     @property
     def is_exact(self) -> bool:
         """Whether the call has no error and no remarks."""
-        return not any(self.order)
+        return not (self.mark or any(self.error_order))
 
 
 def _rank(metrics: Metrics | None) -> float:
@@ -311,8 +315,10 @@ def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
         sum(measured.is_missed for measured in measured_calls)
         - sum(measured.is_missed for measured in visible_calls),
     )
+    first = visible_calls[0]
+    is_worst = all(measured.error_order <= first.error_order for measured in visible_calls)
     yield fields_section(
-        "layers, worst first",
+        "layers, worst first" if is_worst else f"layers, {first.mark} first, then the worst",
         _layer_fields(visible_calls),
         visible_calls,
         [_left(hidden_count, missed_count)] if hidden_count else [],
@@ -450,7 +456,9 @@ def _is_missed(pair: Judged) -> bool:
 def _output_remarks(pair: Judged) -> str:
     output, judgement = pair
     kind = judgement.not_comparable if judgement is not None else None
+    is_changed = judgement is not None and judgement.ruling is Ruling.CHANGED
     own_remarks = [
         *([f"not comparable: {kind.value}"] if kind is not None else []),
+        *(["predictions change"] if is_changed else []),
     ]
     return "; ".join([*own_remarks, *remarks(output, far=_is_missed(pair))])

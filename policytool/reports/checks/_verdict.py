@@ -21,6 +21,7 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
     severity,
 )
+from policytool.numerics.recordings import changed_weights_words
 from policytool.releases.releases import BACKENDS
 from policytool.reports import layout
 from policytool.reports.checks._layers import measurements, overflow_reasons
@@ -437,7 +438,13 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
         for subject in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
     )
     if outputs:
-        yield _describe_missed(outputs, len(verdict.about(JudgementSubject.OUTPUT)), "outputs")
+        missed = [judgement for judgement in outputs if judgement.ruling is not Ruling.CHANGED]
+        if missed:
+            total = len(verdict.about(JudgementSubject.OUTPUT))
+            yield _describe_missed(missed, total, "outputs")
+        for judgement in outputs:
+            if judgement.ruling is Ruling.CHANGED:
+                yield _describe_changed(run, judgement)
     yield from _causes(run)
     named_paths = {verdict.first_not_finite, run.origin.path if run.origin is not None else None}
     is_told = bool(layers) and layers[0].path in named_paths
@@ -448,12 +455,22 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
 
 def _causes(run: CheckRun) -> Iterator[str]:
     """Yield the layer that causes an error, if it is known."""
+    if run.changed_weights is not None:
+        yield changed_weights_words(run.changed_weights)
     if run.origin is not None:
-        yield origin(run, run.origin)
+        if run.origin.path not in (run.changed_weights or ()):
+            yield origin(run, run.origin)
     elif run.verdict.first_not_finite is not None:
         reasons = "; ".join(_overflow_reasons(run, run.verdict.first_not_finite))
         first_words = f"NaN or infinity first appears in layer {run.verdict.first_not_finite}"
         yield f"{first_words} ({reasons})" if reasons else first_words
+
+
+def _describe_changed(run: CheckRun, judgement: Judgement) -> str:
+    """Return how the predictions of an output change whose error rounding could explain."""
+    answer = next(answer for answer in run.answers if answer.name == judgement.path)
+    output_words = f"in output {answer.name}, " if len(run.answers) > 1 else ""
+    return f"{output_words}{answer_reason(answer, '')}"
 
 
 def _describe_missed(

@@ -996,6 +996,12 @@ _RUN: Final[Record[RunOfCheck]] = Record(
                 Field("gradients", nullable(_GRADIENTS), "Null without --measure gradients."),
                 Field("timings", _TIMINGS, "Null without --measure timing."),
                 Field("unmatched", TEXTS, "Layers that only one of the two models calls."),
+                Field(
+                    "changed_weights",
+                    nullable(TEXTS),
+                    "Layers whose stored weights differ from those of the recorded run, empty for "
+                    "a graph with other weights; null if none differ or it is unknown.",
+                ),
             ),
         ),
     ),

@@ -414,6 +414,8 @@ def compute_modes(layer: Any) -> list[str]:
 
 _BODIES = ("body", "then_branch", "else_branch", "f")
 _LIST = "TensorListFromTensor"
+_EXACT = ("Placeholder", "Abs", "Max", "Maximum", "MaxPool", "Minimum", "Neg", "Relu", "SelectV2")
+"""Operations that compute floats without rounding them, except for those that move values."""
 
 
 def call_depth(graph: Any, call: Call) -> int:
@@ -429,6 +431,37 @@ def call_depth(graph: Any, call: Call) -> int:
 def reduction_depth(operations: Iterable[Any]) -> int:
     """Return the sum of the depths of operations, one after the other."""
     return sum(_depth(operation) for operation in operations)
+
+
+def rounding_operations(graph: Any) -> list[dict[str, Any]]:
+    """
+    Return the dtypes of the floats in a graph that its operations round, each with the depth of a
+    reduction (0 without one) and the number of such operations.
+    """
+    counts: dict[tuple[str, int], int] = {}
+    for operation in _all_operations(graph, set()):
+        is_cast = operation.type == "Cast"
+        is_moving = bool(op_facts(operation.type).get("moves_values")) and not is_cast
+        if is_moving or operation.type in _EXACT or _called_graphs(operation):
+            continue
+        for dtype in {tensor.dtype for tensor in operation.outputs if tensor.dtype.is_floating}:
+            key = (dtype.name, 0 if is_cast else _own(operation))
+            counts[key] = counts.get(key, 0) + 1
+    return [
+        {"dtype": dtype, "depth": depth, "count": count}
+        for (dtype, depth), count in sorted(counts.items())
+    ]
+
+
+def _all_operations(graph: Any, known: set[int]) -> Iterator[Any]:
+    """Yield the operations of a graph and of the functions that they call, each function once."""
+    if id(graph) in known:
+        return
+    known.add(id(graph))
+    for operation in graph.get_operations():
+        yield operation
+        for inner in _called_graphs(operation):
+            yield from _all_operations(inner, known)
 
 
 def _depth(operation: Any) -> int:

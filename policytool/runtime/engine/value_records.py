@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterable
 
 SKETCH = 128
 """The number of sums of a sketch."""
@@ -31,9 +31,38 @@ _EXPONENTS = 256
 _ROUNDING = 0x1000
 """The digest ignores the last 12 bits of the 23 bits of a fraction in float32, rounded."""
 
+_MIXING = ((32, 0xD6E8FEB86659FD93), (29, 0x9E3779B97F4A7C15))
+"""Shifts and odd factors that mix the bits of a value into all bits of its hash."""
+
 _RANDOM = np.random.RandomState(0)  # the same values in every release of NumPy
 _SUMS = _RANDOM.randint(0, SKETCH, _BLOCK)
 _SIGNS = 1.0 - 2.0 * _RANDOM.randint(0, 2, _BLOCK)
+
+
+def weights_sum(arrays: Iterable[Any]) -> int:
+    """
+    Return a number that changes with any value of the weights, but not with their order, so that a
+    layer whose weights another release transposes or joins has the same number. Zeros do not count.
+    """
+    total = 0
+    for array in arrays:
+        flat = np.ravel(array)
+        for start in range(0, flat.size, _BLOCK):
+            total += _hashed_sum(flat[start : start + _BLOCK])
+    return total % 2**64
+
+
+def _hashed_sum(values: Any) -> int:
+    """Return the sum of the hashes of some values, which are floats or quantized."""
+    if values.dtype.kind in "iu":
+        bits = values.astype("int64").view("uint64")
+    elif values.dtype == np.float64:
+        bits = (values + 0.0).view("uint64")  # without -0.0
+    else:
+        bits = (np.asarray(values, "float32") + np.float32(0)).view("uint32").astype("uint64")
+    for shift, factor in _MIXING:
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return int((bits ^ (bits >> np.uint64(31))).sum(dtype="uint64"))
 
 
 class ValueRecord:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +12,9 @@ from policytool.numerics.check_results.metrics import CallTrace
 from policytool.numerics.predictions import UNIT_ROUNDOFF
 from policytool.numerics.verdicts import tolerances
 from tests.helpers.example_checks import call
+
+if TYPE_CHECKING:
+    from policytool.numerics.check_results.metrics import LayerCall
 
 
 def of_layer(compute: str, **other: Any) -> float:
@@ -109,3 +112,61 @@ def test_errors_that_grow_from_layer_to_layer_are_rounding(
     found = [number for number, error in enumerate(errors) if error > limits[number]]
     assert found == departing
     assert (errors[-1] > limits[last]) is (errors[-1] > 2.0**-12)
+
+
+def recorded(*layers: tuple[str, float], inputs: str = "bfloat16") -> list[LayerCall]:
+    """Return calls that follow each other, each with the dtype and the error of its result."""
+    return [
+        replace(
+            call("mlp/dense", None, error, compute=dtype),
+            inputs=(inputs,),
+            trace=CallTrace(
+                begun=number,
+                within=None,
+                producers=(number - 1,) if number else (),
+                gets_nonfinite=False,
+            ),
+        )
+        for number, (dtype, error) in enumerate(layers)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "head", "departs"),
+    [
+        (0.0, 1e-3, True),  # the head was edited
+        (1e-7, 1e-3, True),
+        (0.0, 1e-7, False),
+        (1e-5, 3e-4, False),  # few values round to the other side
+        (5e-3, 2e-2, False),
+        (5e-3, 0.2, True),
+    ],
+)
+def test_rounding_in_16_bits_explains_only_what_a_recorded_run_shows(
+    narrow: float, head: float, *, departs: bool
+) -> None:
+    """
+    A float32 layer after 16-bit layers with exact results is as exact as float32, although its
+    inputs have 16 bits; with their errors, it may increase them.
+    """
+    calls = recorded(("bfloat16", narrow), ("bfloat16", narrow), ("float32", head))
+    assert (head > tolerances.recorded_tolerances(calls)[-1]) is departs
+    assert (head > tolerances.recorded_outputs_tolerance(calls)) is departs
+
+
+def test_a_recorded_run_in_float32_has_the_same_limits_as_other_runs() -> None:
+    """The errors of earlier float32 layers count as expected, also if they are exact."""
+    calls = recorded(("float32", 0.0), ("float32", 1e-7), ("float32", 0.0), inputs="float32")
+    assert tolerances.recorded_tolerances(calls) == tolerances.grown_tolerances(calls)
+    assert tolerances.float32_tolerance(calls) == tolerances.outputs_tolerance(calls)
+
+
+def test_sums_of_a_graph_count_like_layers() -> None:
+    """Other operations of a dtype count together like one."""
+    groups = [
+        tolerances.RoundingOperations(dtype="float16", depth=depth, count=count)
+        for depth, count in ((0, 50), (7, 4))
+    ]
+    expected = 4 * 2.0**-11 * math.sqrt(1 + 4 * (1 + 3 / 4) ** 2)
+    assert tolerances.operations_tolerance(groups) == pytest.approx(expected)
+    assert tolerances.operations_tolerance([]) == 0
