@@ -102,7 +102,8 @@ def weights_bytes() -> bytes:
 
 def keras_members(config: object = None) -> dict[str, bytes]:
     """Return the members of a ``.keras`` archive."""
-    text = config if isinstance(config, bytes) else json.dumps(config or sequential()).encode()
+    held = config or {"module": "keras", **sequential()}
+    text = held if isinstance(held, bytes) else json.dumps(held).encode()
     return {
         "config.json": text,
         "metadata.json": b'{"keras_version": "3.6.0", "date_saved": "2024-01-01@00:00:00"}',
