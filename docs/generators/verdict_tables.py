@@ -58,8 +58,9 @@ TF 2.15 and tf_keras 2.21, the module of the root, a layer, an initializer, a po
 activation was edited, the axis of a Normalization, or the type of an input: of 5,320 claims, 471
 were *loads* for files that fail, 111 *fails* for files that load, and 130 unknown. After
 corrections, 6 are *fails* for files that load: Keras 3.15 finds models in `keras.src.layers` after
-it read an HDF5 file in the same process, and not before; 72 are unknown, because an initializer has
-an unknown class. The other set has 980 models that users save, such as models with inputs in dicts,
+it read an HDF5 file in the same process, and not before; 72 are unknown, because no known
+release has the class of an initializer, regularizer or constraint. The other set has 980 models
+that users save, such as models with inputs in dicts,
 vocabularies, shared models, states and training configurations, written by TF 2.4 to 2.15, tf_keras
 2.21 and Keras 3.0 to 3.15: of 6,683 claims, 7 were *loads* for files that fail, 3 *fails* for files
 that load, and 67 unknown; after corrections, all agree or are about the bytecode of a Lambda or a
