@@ -13,13 +13,13 @@ in a training configuration.
 from __future__ import annotations
 
 import json
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from policytool.releases import data, keras_objects
+from policytool.releases.keras_objects import snake_case
 from policytool.releases.layer_classes import registered_class_name
 from policytool.releases.releases import KERAS2, LOADERS, family_of, is_since
 
@@ -365,18 +365,12 @@ def is_known_name(kind: str, name: str, *, is_function: bool, keras3: bool) -> b
 
 def class_with_alias(kind: str, name: str) -> str | None:
     """Return the class to which Keras 3 gives a name in snake case, such as AUC for ``auc``."""
-    return next((known for known in _classes(kind) if to_snake_case(known) == name), None)
-
-
-def to_snake_case(class_name: str) -> str:
-    """Return the name of a class in snake case, as Keras 3 forms it."""
-    separated = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", class_name)
-    return re.sub("([a-z])([A-Z])", r"\1_\2", separated).lower()
+    return next((known for known in _classes(kind) if snake_case(known) == name), None)
 
 
 def plain_metric_names() -> frozenset[str]:
     """Return the names of metrics in lower case. Names of classes get underscores."""
-    return frozenset(to_snake_case(name) for name in data.read("training_names")[METRICS]["keras"])
+    return frozenset(snake_case(name) for name in data.read("training_names")[METRICS]["keras"])
 
 
 def is_class(kind: str, name: str) -> bool:
