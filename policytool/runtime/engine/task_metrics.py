@@ -83,8 +83,6 @@ class LibraryMetric:
 
         :raises Refused: if the metric does not fit the labels or predictions.
         """
-        if self._metric is None and self._function is None:
-            self._find(_suited_metric(_BY_SHAPE[self.name.lower()], labels, predictions))
         labels, predictions = self._fit_arrays(labels, predictions)
         try:
             self._add(labels, predictions)
@@ -106,8 +104,6 @@ class LibraryMetric:
         """
         for start in range(0, len(labels), max(len(predictions), 1)):
             rows = labels[start : start + len(predictions)]
-            if self._metric is None and self._function is None:
-                self._find(_suited_metric(_BY_SHAPE[self.name.lower()], rows, predictions))
             fitted, shaped = self._fit_arrays(rows, predictions[: len(rows)])
             if _key(self.name).startswith("sparse"):
                 exact = (fitted[..., None] == np.arange(shaped.shape[-1])).astype("float32")
@@ -217,8 +213,11 @@ class LibraryMetric:
     def _fit_arrays(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """
         Return arrays whose shapes the metric can compare: element by element, or a class with the
-        scores of all classes. NumPy's broadcasting would also combine other shapes.
+        scores of all classes. NumPy's broadcasting would also combine other shapes. The first
+        arrays choose a metric that depends on shapes.
         """
+        if self._metric is None and self._function is None:
+            self._find(_suited_metric(_BY_SHAPE[self.name.lower()], labels, predictions))
         if any(array.dtype.kind not in "biuf" for array in (labels, predictions)):
             text = "the metric {} of output {} needs numbers, not {} and {}"
             dtypes = labels.dtype, predictions.dtype
