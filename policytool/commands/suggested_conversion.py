@@ -31,7 +31,7 @@ from policytool.formats import CONVERTED, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading
 from policytool.model.hazards import LAMBDA
-from policytool.model.model import Model, Obstacle, verdict_of
+from policytool.model.model import Model, verdict_of
 from policytool.releases.releases import KERAS3, newest
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -72,9 +72,8 @@ def attempt(source: Input, with_sizes: bool = False) -> InspectedModel | Failure
     extras = ModelExtras()
     if not fails:
         extras = ModelExtras(exports=_exports(loaded))
-        if verdict is None or all(
-            doubt.class_name != LAMBDA and doubt.kind is not Obstacle.RESULTS
-            for doubt in verdict.doubts
+        if verdict is None or not (
+            verdict.changed_results or any(doubt.class_name == LAMBDA for doubt in verdict.doubts)
         ):
             return InspectedModel(model=model, extras=extras)
     return InspectedModel(model=model, extras=replace(extras, fix=fix_for_newest(loaded, source)))

@@ -194,8 +194,8 @@ class ConfigTraits:
     graph_halves: set[str] = field(default_factory=set)
     """
     The 16-bit dtypes that operations and calls have as an argument, such as ``ops.cast`` and
-    ``tf.cast``. Those of the tensors in a call do not count: whoever changes a policy in the config
-    does not change them, and no release reads them.
+    ``tf.cast``. Those of the tensors in a call do not count: they stay as they are if a policy
+    changes, and no release reads them.
     """
 
     half_ops: bool = False

@@ -132,7 +132,7 @@ def test_a_reason_is_printed_once() -> None:
 
 
 def test_an_existing_output_is_named(tmp_path: Path) -> None:
-    """Whoever ran the command before finds its result."""
+    """The report names the result of an earlier run of the command."""
     model = tmp_path / "model.h5"
     shutil.copy(FIXTURES / "tf2.15" / "lambda.h5", model)
     run("migrate", model, "--target", "keras3", "--no-verify")
