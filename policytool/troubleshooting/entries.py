@@ -573,7 +573,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
 _MODEL: Final = re.compile(
     r"""(?x)
       (?<!\+)(?<!\+\ )['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
-    | [(=\ ] (?P<bare>[^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) (?=[)\s,:;]|$)
+    | [(=\ ] (?P<bare>(?:/[^'\"()=\s<>|,:;]{1,200}[^'\"()=\s<>|,:;./]\ (?=[^/\s]{1,60}/))?
+        [^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) (?=[)\s,:;]|$)
     | load_model\(['\"] (?P<loaded>[^'\"\s]{1,300}) ['\"]
     | file\ does\ not\ exist\ at:\  (?P<saved>[^\s'\"{]{1,300}?) (?=[/\\]?\{|\s|$)"""
 )
@@ -604,7 +605,7 @@ def _model_path(text: str) -> str:
         and "site-packages" not in path
         and "://" not in path
         and not re.match(
-            r"[`*.\[{]|(?:tf|tensorflow)\.keras$", path.removeprefix("./").removeprefix("../")
+            r"[`*.\[{]|(?:tf|tensorflow)\.keras$|/$", path.removeprefix("./").removeprefix("../")
         )
     ]
     return paths[-1] if paths else next((name for name, mark in _MARKS if mark.search(text)), "")
@@ -640,8 +641,13 @@ def _adapted_step(step: Step, model: str, release: str) -> Step:
     if model:
         position = words.index("--weights") + 1 if "--weights" in words else 2
         if words[position : position + 1] and words[position] in _PLACEHOLDERS:
-            words[position] = shlex.quote(model)
+            words[position] = _quoted(model)
     return replace(step, command=" ".join(words))
+
+
+def _quoted(path: str) -> str:
+    """Return a path for a shell, which replaces a tilde only outside of quotes."""
+    return f"~/{shlex.quote(path[2:])}" if path[:2] == "~/" and path[2:] else shlex.quote(path)
 
 
 class _Place(Struct, frozen=True, kw_only=True):

@@ -99,12 +99,11 @@ def test_an_empty_message_is_invalid_usage(words: tuple[str, ...]) -> None:
 
 @THOROUGH
 def test_message_above_the_size_limit_is_a_usage_error() -> None:
-    ended = run("explain", "-", stdin=MESSAGE.encode() + b"\nx" * 600_000)
+    text = MESSAGE.encode() + (b"\n" + b" " * 99) * 11_000
+    ended = run("explain", "-", stdin=text)
     assert ended.code == Exit.USAGE
     assert "--limit message-bytes=" in ended.err
-    raised = run(
-        "explain", "-", "--limit", "message-bytes=4MiB", stdin=MESSAGE.encode() + b"\nx" * 600_000
-    )
+    raised = run("explain", "-", "--limit", "message-bytes=4MiB", stdin=text)
     assert raised.code == Exit.CLEAN
 
 
