@@ -177,6 +177,7 @@ def _violations(imports: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
     }
 
 
+@THOROUGH
 def test_the_packages_are_those_declared() -> None:
     """A new package is placed on purpose, and one that is gone leaves no place."""
     assert set(TREE.rooms) == {name for line in ORDER for name in line} | {CHILD, *ENTRIES}
@@ -226,6 +227,7 @@ def test_each_library_has_one_home(library: str) -> None:
     ), importers
 
 
+@THOROUGH
 def test_no_module_imports_libraries_that_execute_files() -> None:
     """No module imports TensorFlow, Keras, or a format of Python that runs code when read."""
     actual = {
@@ -290,6 +292,7 @@ def test_optional_parts_are_used_through_their_interface(part: str) -> None:
     assert used == interface
 
 
+@THOROUGH
 def test_nothing_evaluates_text() -> None:
     """``eval``, ``exec`` and ``compile`` of text from files have no place here."""
     calls = {
@@ -303,6 +306,7 @@ def test_nothing_evaluates_text() -> None:
     assert not calls
 
 
+@THOROUGH
 def test_only_the_code_of_trusted_lambdas_becomes_a_module() -> None:
     """
     :meth:`policytool.numerics.hand_over.HandOver.functions` writes it if the user trusts it. The

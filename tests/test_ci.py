@@ -700,6 +700,7 @@ def run_script(script: str, folder: Path, **variables: str) -> subprocess.Comple
     )
 
 
+@THOROUGH
 def test_the_settings_of_the_page_forbid_a_policy(tmp_path: Path) -> None:
     """The audit fails for a policy that is not accepted, and for a model that cannot be read."""
     page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
@@ -766,6 +767,7 @@ def pull_request(tmp_path: Path) -> Path:
     return work
 
 
+@THOROUGH
 def test_the_script_of_the_page_compares_with_the_base_branch(pull_request: Path) -> None:
     """It has each model that the pull request changes, adds or removes, and no other."""
     summary = pull_request.parent / "summary.md"
@@ -791,6 +793,7 @@ def test_the_script_of_the_page_compares_with_the_base_branch(pull_request: Path
     ]
 
 
+@THOROUGH
 def test_the_script_of_the_page_fails_for_unreadable_models(pull_request: Path) -> None:
     """A model that cannot be read is not left out."""
     (pull_request / "models/-new.keras").write_bytes(b"PK")

@@ -92,6 +92,7 @@ def test_generated_pages_are_current(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == generator().PAGES[name]()
 
 
+@THOROUGH
 def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The README's picture shows what ``inspect`` prints now; releases of rich frame the same text

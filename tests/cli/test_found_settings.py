@@ -385,6 +385,7 @@ def test_a_long_word_is_not_compared_whole() -> None:
 # What such a file hides
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -316,6 +316,7 @@ DAMAGES: Final[dict[str, Callable[[list[str]], list[str]]]] = {
 }
 
 
+@THOROUGH
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_reports_are_rejected(name: str) -> None:

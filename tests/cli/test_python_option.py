@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from policytool.cli import check_command, migrate_command, tune_command
 from policytool.numerics.workers import Worker
 from tests.conftest import MIXED_H5, MIXED_KERAS, run
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,7 @@ def test_check_has_one_interpreter() -> None:
     assert "source=nowhere cannot be run" in ended.err
 
 
+@THOROUGH
 @pytest.mark.parametrize("packages", [("numpy", "numpy.libs"), ()], ids=["numpy", "none"])
 @pytest.mark.parametrize(
     "arguments",

@@ -16,7 +16,7 @@ from policytool.support.files import remote
 from policytool.support.files.remote_path import redacted, without_secrets
 from policytool.support.files.remote_requests import request
 from tests.conftest import MIXED_H5, run
-from tests.helpers.marks import examples
+from tests.helpers.marks import THOROUGH, examples
 
 if TYPE_CHECKING:
     from policytool.support.files.remote_path import RemotePath
@@ -112,6 +112,7 @@ def _unreachable(_session: object, path: RemotePath) -> object:
     return request(path, fail)
 
 
+@THOROUGH
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @settings(max_examples=examples(50))
 @given(url=urls(), key=st.sampled_from(["baseline", "target", "select", "set", "cache", "x"]))

@@ -17,6 +17,7 @@ from policytool.commands.migrate import Status
 from policytool.formats import format_detection
 from policytool.support.errors import ModelFileError, UsageError
 from tests.conftest import run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.sampling import sampled
 from tests.helpers.separate_files import edit, separate
@@ -74,6 +75,7 @@ def contents(path: Path) -> tuple[Any, dict[tuple[str, ...], bytes]]:
         }
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     "model",
     sampled("models to separate", MODELS, share=16),

@@ -71,6 +71,7 @@ def test_every_hostile_place_of_a_config_is_rejected(
         assert hostile.judged(hostile.write(drawn, rng, tmp_path), drawn.hostile) == "runs-code"
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", [*hostile_names.ops()])
 def test_every_op_with_outside_effects_is_rejected(name: str, tmp_path: Path) -> None:
     """The op is in a function that runs when the model is loaded."""

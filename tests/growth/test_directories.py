@@ -15,6 +15,7 @@ import pytest
 from policytool.cli.exit_codes import Exit
 from policytool.support.files import listings
 from tests.conftest import run
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,6 +88,7 @@ def _calls(*arguments: str | Path) -> int:
     return found
 
 
+@THOROUGH
 @pytest.mark.parametrize("pattern", [".", "**"])
 @pytest.mark.parametrize(
     "make", [_indices, _checkpoints, _links_to_directory, _nested, _shards, _unpacked]
@@ -148,6 +150,7 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.rmdir(path)  # noqa: PTH106  # shutil.rmtree recurses
 
 
+@THOROUGH
 @pytest.mark.skipif(sys.platform != "linux", reason="others have shorter paths")
 @pytest.mark.parametrize("pattern", [".", "**", "**/*.json"])
 def test_models_in_deep_directories_are_reported(
@@ -160,6 +163,7 @@ def test_models_in_deep_directories_are_reported(
     assert ended.out.count('m.json"') == 2
 
 
+@THOROUGH
 def test_recursive_glob_follows_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory with two links to itself was searched 2 ** 40 times."""
     (tmp_path / "m.json").write_text(_MODEL)

@@ -83,6 +83,7 @@ def _named(shape: str, container: str) -> tuple[Shape, Container]:
     )
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     ("shape", "container", "command"), sampled("known growth of configs", FAST, share=3)
 )

@@ -16,6 +16,7 @@ from policytool.model.shapes import LayerShapes
 from policytool.releases.output_shapes import output_shape
 from policytool.releases.releases import get
 from tests.helpers.convertible_models import input2, keras2, layer2
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, sequential
 
@@ -59,6 +60,7 @@ def compared(path: Path) -> Iterator[tuple[str, str, Shape, Shape]]:
                 yield "/".join(site.names), site.class_name, shape, inputs[name]
 
 
+@THOROUGH
 def test_shapes_follow_from_inputs() -> None:
     """In every archive each derived size equals the size that the release wrote."""
     classes = set()

@@ -106,6 +106,7 @@ def test_metadata_that_contradicts_the_graph_is_a_warning(tmp_path: Path) -> Non
     )
 
 
+@THOROUGH
 @for_each("path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix())
 def test_graphs_of_fixtures_agree_with_the_policies(path: Path) -> None:
     assert not _differing(policytool.inspect(str(path)))

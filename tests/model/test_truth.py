@@ -419,6 +419,7 @@ def test_optimizer_equals_the_saved_optimizer(case: Case) -> None:
         assert scale(actual.loss_scale) in expected
 
 
+@THOROUGH
 @for_each("case", CASES, ids=ids)
 def test_the_generation_holds_the_release(case: Case) -> None:
     """

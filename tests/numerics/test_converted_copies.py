@@ -17,6 +17,7 @@ from policytool.migration.planning.options import Options
 from policytool.numerics.hand_over import HandOver
 from policytool.support.errors import ModelFileError
 from tests.formats.orbax.test_read import ORBAX, needs_tensorstore
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.numerics.hand_over import PrivateCopy
@@ -46,6 +47,7 @@ def take(hand_over: HandOver, path: Path) -> PrivateCopy:
     return hand_over.take(path, SHOWN, converts=True)
 
 
+@THOROUGH
 @pytest.mark.parametrize("case", ["whole", "devices4", "quantized", "scalars"])
 def test_copy_is_what_migrate_writes(case: str, tmp_path: Path, private: Path) -> None:
     """A copy has the bytes that `migrate` writes and the name of the checkpoint, and is removed."""
@@ -62,6 +64,7 @@ def test_copy_is_what_migrate_writes(case: str, tmp_path: Path, private: Path) -
     assert list(private.iterdir()) == []
 
 
+@THOROUGH
 def test_changes_to_the_checkpoint_do_not_affect_the_copy(whole: Path) -> None:
     """The converted file is what runs, also if the checkpoint is removed."""
     with HandOver() as hand_over:
@@ -88,6 +91,7 @@ def with_config(path: Path, **keys: object) -> None:
     file.write_text(json.dumps({**strings, "config": json.dumps(config)}), encoding="utf-8")
 
 
+@THOROUGH
 def test_code_in_a_config_does_not_run(whole: Path, private: Path) -> None:
     """The converted file is checked like every other file before it runs."""
     code = {"class_name": "__lambda__", "config": {"value": "4wEAAAA="}}
@@ -127,6 +131,7 @@ def test_link_out_of_the_checkpoint_is_an_error(whole: Path, tmp_path: Path) -> 
         take(hand_over, whole)
 
 
+@THOROUGH
 def test_options_convert_the_checkpoint(whole: Path) -> None:
     """The command that a check prints converts the checkpoint; other models have no target."""
     with HandOver() as hand_over:

@@ -434,6 +434,7 @@ def test_a_path_is_no_part_of_a_job() -> None:
         encoded_job({"job": "predict", "model": MIXED_H5})
 
 
+@THOROUGH
 def test_only_one_module_creates_copies() -> None:
     """Only one module of the package creates copies."""
     makers = {

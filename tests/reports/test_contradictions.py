@@ -284,6 +284,7 @@ def test_release_that_predicted_with_the_result_loads_the_result() -> None:
     assert [one.outcome for one in after] == ["unknown", "loads"]
 
 
+@THOROUGH
 @pytest.mark.parametrize("seed", range(24))
 def test_reports_of_random_models_agree(seed: int, tmp_path: Path) -> None:
     """Models have any classes and arguments that releases of both libraries write."""
@@ -322,6 +323,7 @@ def verdicts(draw: st.DrawFn) -> tuple[Verdict, ...]:
     return tuple(map(verdict, LOADERS))
 
 
+@THOROUGH
 @given(selected=models(), judged=verdicts())
 def test_reports_of_any_verdicts_agree(
     selected: SelectedInspection, judged: tuple[Verdict, ...]

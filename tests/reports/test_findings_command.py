@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("in_the_root")
 NAMES: Final = tuple(reporter.name for reporter in FINDING_REPORTERS)
 
 
+@THOROUGH
 @for_each("name", NAMES)
 @for_each(
     ("arguments", "code"),

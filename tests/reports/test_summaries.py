@@ -140,6 +140,7 @@ def test_schema_is_strict() -> None:
             assert not validator("summary").is_valid(changed), (steps, change)
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     ("steps", "wrong"),
     [

@@ -34,6 +34,7 @@ def test_findings_in_fixtures_are_the_golden_ones(prefix: str) -> None:
     assert_golden(prefix, audited_fixtures(), "findings")
 
 
+@THOROUGH
 @pytest.mark.parametrize("prefix", FAMILIES)
 def test_findings_in_models_with_faults_are_the_golden_ones(prefix: str) -> None:
     """Each finding of each rule, with the models that have it."""
@@ -74,6 +75,7 @@ def test_every_rule_has_models_with_and_without_a_finding() -> None:
     assert [rule for rule, count in counts.items() if not 0 < count < len(models)] == []
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     "fault", [fault for fault in FAULTS if fault.is_fixed], ids=lambda fault: fault.name
 )
@@ -97,6 +99,7 @@ def _remedies(fault: Fault, findings: tuple[Finding, ...]) -> set[Remedy]:
     }
 
 
+@THOROUGH
 @for_each("fault", [fault for fault in FAULTS if fault.rule[:3] == "PT6"])
 def test_models_that_harm_are_not_run(
     fault: Fault, tmp_path_factory: pytest.TempPathFactory

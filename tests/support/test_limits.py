@@ -448,6 +448,7 @@ def test_every_limit_has_a_case() -> None:
     )
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     "case", [*CASES, *OBSERVED], ids=lambda case: f"{case.limit}-{case.build.__name__.strip('_')}"
 )

@@ -111,6 +111,7 @@ def test_the_fix_of_an_entry_works(
         assert target == "tfjs" or loads(written, target), ended.out
 
 
+@THOROUGH
 def test_every_printed_command_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the models and releases of public messages; only the models do not exist."""
     monkeypatch.chdir(tmp_path)

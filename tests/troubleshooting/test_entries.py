@@ -14,6 +14,7 @@ import pytest
 import policytool.troubleshooting
 from policytool.troubleshooting.entries import FAMILIES, entries, explain_text, families
 from tests.helpers.cases import for_each
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.troubleshooting.entries import Entry
@@ -75,6 +76,7 @@ def test_an_entry_is_complete(entry: Entry) -> None:
     assert all(source.startswith("https://") for source in entry.sources)
 
 
+@THOROUGH
 @each_entry
 def test_title_of_an_entry_matches_this_entry(entry: Entry) -> None:
     """The text mentions Keras, and shortened titles are excluded."""

@@ -51,6 +51,7 @@ def best(text: str) -> str | None:
     return matches[0].entry.id if matches else None
 
 
+@THOROUGH
 @for_each("name", RECORD)
 def test_recorded_traceback_matches_its_entry_first(name: str) -> None:
     """The line that matched is in the text."""
@@ -70,6 +71,7 @@ def test_the_record_covers_releases_and_causes() -> None:
     assert not [name for name, one in RECORD.items() if "/root/" in one["traceback"]]
 
 
+@THOROUGH
 @for_each("name", HELD_OUT)
 @for_each(
     "prefix",
@@ -89,6 +91,7 @@ def test_prefixes_and_colors_of_log_lines_do_not_matter(name: str, prefix: str) 
     assert best("\n".join(f"{prefix}{line}" for line in lines)) == RECORD[name]["cause"]
 
 
+@THOROUGH
 @for_each("name", HELD_OUT)
 def test_windows_paths_and_line_ends_do_not_matter(name: str) -> None:
     """A traceback from Windows."""
@@ -96,6 +99,7 @@ def test_windows_paths_and_line_ends_do_not_matter(name: str) -> None:
     assert best(text.replace("\n", "\r\n")) == RECORD[name]["cause"]
 
 
+@THOROUGH
 @for_each("entry", ENTRIES, ids=lambda entry: entry.id)
 def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
     """The title of an entry, broken in the middle of words, finds what the whole title finds."""
@@ -148,12 +152,14 @@ def test_a_traceback_without_its_last_line_is_found_by_its_last_source_line() ->
     assert best(f"{frame}{source.replace('raise', 'print')}") != "weights-only"
 
 
+@THOROUGH
 @for_each("row", PUBLIC, ids=lambda row: row["text"][:60])
 def test_public_message_matches_its_entry_first(row: dict[str, str]) -> None:
     """Messages of public threads, with the entry that a person chose; empty for unrelated ones."""
     assert (best(row["text"]) or "") == row["entry"]
 
 
+@THOROUGH
 @for_each("row", [row for row in PUBLIC if "command" in row], ids=lambda row: row["text"][:60])
 def test_public_message_prints_the_command_that_helps(row: dict[str, str]) -> None:
     """One command of the best entry contains the words that a person chose."""
@@ -163,6 +169,7 @@ def test_public_message_prints_the_command_that_helps(row: dict[str, str]) -> No
     assert any(all(word in command for word in words) for command in commands), commands
 
 
+@THOROUGH
 @for_each("template", TEMPLATES)
 def test_message_of_the_sources_matches_its_entry(template: str) -> None:
     """A message that the loading code of a release raises, with some values."""

@@ -22,6 +22,7 @@ from policytool.numerics.recordings import (
 from policytool.support.errors import ModelFileError
 from policytool.support.text import codec
 from tests.helpers.example_checks import CPU, DRAWN, SIDES
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,6 +204,7 @@ def test_a_truncated_recording_is_one_sentence(file: Path, size: int) -> None:
     assert "\n" not in caught.value.message
 
 
+@THOROUGH
 def test_changed_bytes_are_an_error_or_a_recording(file: Path) -> None:
     """No other exception comes from a file in which single bytes differ."""
     content = file.read_bytes()

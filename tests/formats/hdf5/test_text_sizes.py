@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from policytool.formats.hdf5 import library, text_sizes
 from policytool.support import limits
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ VERSIONS = (("earliest", "v108"), ("v108", "v108"), ("v110", "v110"), ("latest",
 NAMES = st.lists(st.text("abcé/_:0", max_size=40), min_size=1, max_size=40)
 
 
+@THOROUGH
 @pytest.mark.parametrize("libver", VERSIONS)
 @pytest.mark.parametrize("user_block", [0, 512])
 @settings(deadline=None, max_examples=30)

@@ -25,6 +25,7 @@ from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
 from tests.contracts.mutations import damaged
+from tests.helpers.marks import THOROUGH
 from tests.helpers.presets import (
     INDEX,
     WEIGHTS,
@@ -475,6 +476,7 @@ def test_part_of_a_preset_stands_for_it(preset: Path) -> None:
     assert [model["path"] for model in listed] == ["preset"]
 
 
+@THOROUGH
 @pytest.mark.parametrize("stored", ["float32", "bfloat16", "mixed_bfloat16", "int8", "int4"])
 def test_layers_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> None:
     """The policies of layers follow from the stored policy and the global policy."""
@@ -498,6 +500,7 @@ def test_layers_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> N
         ), family
 
 
+@THOROUGH
 @pytest.mark.parametrize("stored", ["float32", "bfloat16", "mixed_bfloat16", "int8", "int4"])
 def test_layers_of_tasks_are_those_that_keras_hub_loads(tmp_path: Path, stored: str) -> None:
     """A task fails to load if, and only if, PT412 reports it."""

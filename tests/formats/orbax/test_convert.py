@@ -16,6 +16,7 @@ from policytool.formats.orbax import values
 from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.formats.orbax.test_read import ORBAX, needs_tensorstore
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,7 @@ def stored_bytes(path: Path) -> Mapping[tuple[object, ...], int]:
     return counts
 
 
+@THOROUGH
 @pytest.mark.parametrize("case", CONVERTED)
 def test_values_are_unchanged(case: str, tmp_path: Path) -> None:
     """All variables are byte-identical, also those of the optimizer, and `diff` says so."""
@@ -50,6 +52,7 @@ def test_values_are_unchanged(case: str, tmp_path: Path) -> None:
     assert ended.code == 0, ended.out
 
 
+@THOROUGH
 @pytest.mark.parametrize("case", ["weights_only", "weights3.13"])
 def test_weights_join_an_architecture(case: str, tmp_path: Path) -> None:
     """The states of random generators have no layer in their names, and are left out."""
@@ -62,6 +65,7 @@ def test_weights_join_an_architecture(case: str, tmp_path: Path) -> None:
     assert len(format_detection.document(output, "m").tensors or ()) == 8
 
 
+@THOROUGH
 def test_audit_prints_the_conversion(tmp_path: Path) -> None:
     """Keras silently does not restore a Sequential model, and the printed command helps."""
     path = Path(shutil.copytree(ORBAX / "whole", tmp_path / "whole"))
@@ -73,6 +77,7 @@ def test_audit_prints_the_conversion(tmp_path: Path) -> None:
     assert run("audit", tmp_path / "whole.keras3.keras", "--target", "keras3").code == 0
 
 
+@THOROUGH
 def test_policies_change_with_counted_casts(tmp_path: Path) -> None:
     """A conversion can also change policies."""
     output = tmp_path / "model.keras"

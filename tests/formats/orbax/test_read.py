@@ -21,6 +21,7 @@ from policytool.model import reading
 from policytool.model.model import Obstacle
 from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def expected(case: str) -> dict[str, tuple[Any, ...]]:
     }
 
 
+@THOROUGH
 @needs_tensorstore
 @pytest.mark.parametrize("case", sorted(TRUTH))
 def test_variables_equal_those_that_keras_saved(case: str) -> None:
@@ -101,6 +103,7 @@ def test_variables_equal_those_that_keras_saved(case: str) -> None:
         assert found == expected(case)
 
 
+@THOROUGH
 @needs_tensorstore
 @pytest.mark.parametrize("case", WITH_CONFIG)
 def test_layers_that_keras_does_not_restore_are_reported(case: str) -> None:
@@ -132,6 +135,7 @@ def test_newest_step_is_read_and_all_steps_are_listed(whole: Path) -> None:
     assert any("the steps 0 and 10; this report is about step 10" in text for text in messages)
 
 
+@THOROUGH
 def test_a_step_is_a_model_that_keras_does_not_load(whole: Path) -> None:
     """A step can be specified, but Keras loads only the directory above it."""
     step = verdict(whole / "0")
@@ -349,6 +353,7 @@ HOSTILE: Final[dict[str, tuple[str, Callable[[Path], object]]]] = {
 }
 
 
+@THOROUGH
 @needs_tensorstore
 @pytest.mark.parametrize("what", HOSTILE)
 def test_damaged_checkpoints_are_errors_with_a_sentence(what: str, whole: Path) -> None:
@@ -374,6 +379,7 @@ def test_steps_have_numbers_of_any_size(number: str, whole: Path) -> None:
     assert number in ended.out
 
 
+@THOROUGH
 @needs_tensorstore
 def test_values_of_a_damaged_file_are_an_error(whole: Path) -> None:
     """The checksum of OCDBT shows changed values."""

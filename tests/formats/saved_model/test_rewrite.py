@@ -19,6 +19,7 @@ from policytool.support.files import atomic
 from policytool.support.text import protobuf_messages
 from tests.conftest import MIXED_SAVEDMODEL
 from tests.helpers.changes import all_changes, cast, document_of, edit, held
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import small_saved_model
 
@@ -78,6 +79,7 @@ def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
     )
 
 
+@THOROUGH
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_500, 2_100_000])
 def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> None:  # noqa: FBT001

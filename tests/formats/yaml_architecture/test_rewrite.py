@@ -14,6 +14,7 @@ from policytool.support.errors import ModelFileError
 from policytool.support.text import yamltext
 from tests.conftest import run
 from tests.helpers.changes import all_changes, cast, edit
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ DICTS: Final = [
 NOTE: Final = "yaml-layout-rewritten"
 
 
+@THOROUGH
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
     """An edited dtype changes one line, and tags, tuples, anchors and the order of keys stay."""
@@ -54,6 +56,7 @@ def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> No
     )
 
 
+@THOROUGH
 @pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_policies_become_names_unless_the_target_needs_dicts(path: Path, tmp_path: Path) -> None:
     """For TF 2.1 and 2.2, which wrote the file, no edit is needed."""

@@ -85,6 +85,7 @@ def contradictions(loaded: LoadedModel) -> list[str]:
     ]
 
 
+@THOROUGH
 @for_each("path", SAMPLES)
 def test_every_place_of_a_policy_is_known(path: Path) -> None:
     """

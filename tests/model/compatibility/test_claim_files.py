@@ -14,6 +14,7 @@ import pytest
 
 import policytool
 from policytool.model.model import Outcome
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def _wrong(claim: Verdict | PartVerdict, subject: str, *, loads: bool) -> list[s
     return [] if is_open else [f"{subject}: {claim.explanation or 'loads'}"]
 
 
+@THOROUGH
 def test_claims_agree_with_the_recorded_loads(folder: Path) -> None:
     """Each release loads a file as its verdict says, and with the training configuration."""
     wrong, claims = [], 0

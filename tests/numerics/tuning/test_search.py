@@ -261,6 +261,7 @@ def test_planted_layers_are_found(weak: tuple[int, ...], error: float) -> None:
     assert len(result.runs) <= 4 + 3 * len(weak)
 
 
+@THOROUGH
 def test_many_small_errors_need_few_trials() -> None:
     """The estimates that each trial corrects replace most removals."""
     runs = []

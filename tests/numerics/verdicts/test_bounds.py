@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from policytool.numerics.check_results.metrics import Shares
 from policytool.numerics.verdicts import safety
+from tests.helpers.marks import THOROUGH
 
 
 def tail(changed: int, samples: int, chance: float) -> float:
@@ -45,6 +46,7 @@ def test_known_bounds() -> None:
     assert safety.least_samples(0.05) == 59
 
 
+@THOROUGH
 @pytest.mark.parametrize("share", [0.003, 0.02, 0.3])
 @pytest.mark.parametrize("samples", [100, 1000])
 def test_a_bound_holds_nineteen_times_of_twenty(share: float, samples: int) -> None:

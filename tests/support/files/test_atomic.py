@@ -15,6 +15,7 @@ import pytest
 from policytool.support.files import atomic
 from policytool.support.files.atomic import DirectoryDraft, Draft, _placing
 from tests.helpers.changes import held
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +112,7 @@ def test_a_directory_that_does_not_reach_the_disk_is_put_back(
         assert held(tmp_path).keys() <= {*before, "x"}
 
 
+@THOROUGH
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("backup", [False, True])
 @pytest.mark.parametrize("folder", [False, True])

@@ -61,6 +61,7 @@ def test_an_endless_answer_ends_at_the_bound_on_memory(bounded: Bounded) -> None
     assert not is_growing(collected)
 
 
+@THOROUGH
 def test_request_above_the_time_limit_is_stopped(bounded: Bounded) -> None:
     """Without the stop, the request would collect bytes until the process ends."""
     collected: list[bytes] = []

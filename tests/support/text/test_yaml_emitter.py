@@ -177,6 +177,7 @@ def test_unedited_values_keep_tags_keys_and_notation(left: str, right: str, quot
     assert events(apply(before, [("/edited", "float32", "mixed_float16")])) == events(after)
 
 
+@THOROUGH
 @for_each("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_files_of_releases_keep_their_lines(path: Path) -> None:
     """PyYAML wrote these files, and their line breaks stay. A new key comes last."""
