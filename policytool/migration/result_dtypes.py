@@ -35,12 +35,7 @@ if TYPE_CHECKING:
     from policytool.model.layer_graph import GraphNode
 
 
-ENUMS: Final = {
-    "float16": "DT_HALF",
-    "bfloat16": "DT_BFLOAT16",
-    "float32": "DT_FLOAT",
-    "float64": "DT_DOUBLE",
-}
+ENUMS: Final = {name: enum for enum, name in dtypes.OF_NODE_DEF.items() if dtypes.is_float(name)}
 """The names of dtypes in a ``node_def``."""
 
 _BY_ENUM: Final = {value: key for key, value in ENUMS.items()}

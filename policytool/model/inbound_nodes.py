@@ -25,7 +25,7 @@ from policytool.model.calls import CONSTANT, layer_name, model_calls
 from policytool.model.flow import CallGraph
 from policytool.releases import keras_objects
 from policytool.releases.behaviour import mask_rule
-from policytool.releases.dtypes import is_float
+from policytool.releases.dtypes import OF_NODE_DEF, is_float
 from policytool.releases.layer_classes import Category, is_operation, layer_facts
 from policytool.support.errors import short
 
@@ -592,6 +592,33 @@ def mismatched_constants(
                 dtype = _tensor_dtype(next(tensors(node[_REFERENCE:]), None), entries, projected)
                 if dtype not in {None, "float32" if isinstance(value, float) else "int32"}:
                     yield str(dtype)
+
+
+def refuses_number(node: Mapping[str, Json], constants: Json) -> bool:
+    """
+    Return whether the op of an op layer of TF 1.15 to 2.3 needs a number in another dtype than
+    float32 or int32, to which the releases convert it.
+    """
+    from policytool.releases import graph_ops  # only for graphs with these ops
+
+    attributes = node.get("attr")
+    dtypes = {
+        OF_NODE_DEF.get(str(attribute.get("type")))
+        for attribute in (attributes.values() if isinstance(attributes, dict) else ())
+        if isinstance(attribute, dict)
+    } - {None}
+    numbers = map(_first_number, constants.values() if isinstance(constants, dict) else ())
+    return bool(dtypes) and any(
+        number is not None and not graph_ops.accepts(str(node.get("op")), number, dtypes)
+        for number in numbers
+    )
+
+
+def _first_number(value: Json) -> int | float | None:
+    """Return a number, or the first one in lists; None if it is neither."""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:

@@ -201,6 +201,9 @@ class ConfigTraits:
     half_ops: bool = False
     """Whether the op of an op layer of TF 1.15 to 2.3 has the type float16."""
 
+    refused_numbers: bool = False
+    """See :func:`policytool.model.inbound_nodes.refuses_number`."""
+
     mismatched_constants: set[str] = field(default_factory=set)
     """The dtypes of tensors that op layers combine with numbers of another dtype (``1.0 - x``)."""
 
@@ -475,8 +478,9 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
                 traits.typed_inputs.add(str(keras_objects.class_of(config["type_spec"])))
     if "output_layers" in config:
         _note_outputs(config, traits)
-    if "node_def" in config and "DT_HALF" in str(config["node_def"]):
-        traits.half_ops = True
+    if isinstance(node := config.get("node_def"), dict):
+        traits.half_ops |= "DT_HALF" in str(node)
+        traits.refused_numbers |= inbound_nodes.refuses_number(node, config.get("constants"))
     if "layers" in config:
         _note_model(class_name, config, traits)
     _note_wrapped(class_name, config, traits)

@@ -537,11 +537,15 @@ class TensorFlowRun:
                 "registered": custom_classes.names(self.loaded.sites),
                 "needed": [] if self.tools.trust else untrusted_code.needed_names(copy.model),
                 "trust": self.tools.trust,
-                "release": best_release(self.loaded) if side == "source" else None,
+                "release": self._release_of_source() if side == "source" else None,
                 "has_source": not self.tools.worker.is_for_both or self.tools.worker.is_fitted,
             },
             side=side,
         )
+
+    def _release_of_source(self) -> str | None:
+        """Return the release that loads the original; None if all are known to fail."""
+        return next(iter(not_failing([best_release(self.loaded)], self.loaded.loaders)), None)
 
     def _normalize_policies(self, model: Path, versions: Mapping[str, str]) -> None:
         """

@@ -71,6 +71,19 @@ OF_TENSORFLOW_ENUM: Final[Mapping[int, str]] = MappingProxyType(
 )
 """tensorflow/core/framework/types.proto, ``enum DataType``."""
 
+OF_NODE_DEF: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "DT_HALF": "float16",
+        "DT_BFLOAT16": "bfloat16",
+        "DT_FLOAT": "float32",
+        "DT_DOUBLE": "float64",
+        "DT_BOOL": "bool",
+        "DT_STRING": "string",
+        **{f"DT_{name.upper()}": name for name in OTHERS if "int" in name},
+    }
+)
+"""The names of dtypes in the ``node_def`` of an op layer."""
+
 _BYTES: Final[Mapping[str, int]] = MappingProxyType(
     {
         **dict.fromkeys(

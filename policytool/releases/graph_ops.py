@@ -1,6 +1,6 @@
 """
 What is known of TensorFlow's ops: which lists of automatic mixed precision they stand on, which
-dtypes they have whatever their attributes say.
+dtypes they have whatever their attributes say, and which numbers they take.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 from policytool.releases import data
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 ALLOW: Final = "allow"
 """
@@ -29,6 +29,7 @@ class _Ops(Struct, frozen=True, kw_only=True):
     fixed: Mapping[str, Sequence[str]]
     held: Mapping[str, Sequence[str]]
     defaults: Mapping[str, Mapping[str, Sequence[str]]]
+    int32: frozenset[str]
 
 
 def moves_values(op: str) -> bool:
@@ -83,11 +84,27 @@ def dtypes(op: str, attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return tuple(sorted(float_dtypes))
 
 
+def accepts(op: str, number: float, dtypes: Collection[str]) -> bool:
+    """
+    Return whether a number, which becomes a tensor of float32 or int32, can be an input of an op.
+
+    :param dtypes: the dtypes that attributes of the op name, such as ``int64``
+    """
+    if isinstance(number, float):
+        return "float32" in (*dtypes, *_ops().fixed.get(op, ()))
+    takes_integers = any("int" in dtype for dtype in dtypes)
+    return not takes_integers or "int32" in dtypes or op in _ops().int32
+
+
 @cache
 def _ops() -> _Ops:
     facts = data.read("graph_ops")
     return _Ops(
-        amp=facts["amp"], fixed=facts["fixed"], held=facts["held"], defaults=facts["defaults"]
+        amp=facts["amp"],
+        fixed=facts["fixed"],
+        held=facts["held"],
+        defaults=facts["defaults"],
+        int32=frozenset(facts["int32"]),
     )
 
 

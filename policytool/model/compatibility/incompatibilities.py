@@ -1148,9 +1148,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
+        "tf1.15 to tf2.2",
+        "op layers (TFOpLambda) need TF 2.3 or later",
+        _class("TFOpLambda"),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
         "tf1.15 to tf2.3",
-        "op layers (TFOpLambda) need TF 2.4 or later",
-        _class("TFOpLambda", "SlicingOpLambda"),
+        "op layers (SlicingOpLambda) need TF 2.4 or later",
+        _class("SlicingOpLambda"),
     ),
     _row(
         Obstacle.GRAPH,
@@ -1289,14 +1296,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     *(
         _row(
             Obstacle.GRAPH,
-            _ALL_CONFIGS,
+            f"{_ALL_CONFIGS} savedmodel",
             ranges,
             "an op layer combines a number with a tensor of another dtype (`1.0 + x`), because "
             "Keras 2 converts numbers to float32 or int32",
             applies,
         )
         for ranges, applies in (
-            ("tf2.4 to tf2.13", lambda evidence: bool(evidence.traits.early_constants)),
+            ("tf1.15 on", lambda evidence: evidence.traits.refused_numbers),
+            ("tf2.3 to tf2.13", lambda evidence: bool(evidence.traits.early_constants)),
             ("after tf2.13", lambda evidence: bool(evidence.traits.mismatched_constants)),
         )
     ),

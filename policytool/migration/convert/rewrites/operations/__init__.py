@@ -284,8 +284,8 @@ def _judge_lambdas(network: Network, context: ConversionContext) -> None:
             context.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is an op layer ({unit.class_name}) for {_function_name(unit)}, but "
-                f"{context.target.name} does not support op layers; TF 2.4 introduced them",
+                f"{unit.path} is an op layer ({unit.class_name}) for {_function_name(unit)}; "
+                f"op layers are converted only for TF 2.4 and later, not for {context.target.name}",
             )
 
 

@@ -258,16 +258,6 @@ _SLICES: Final = {"StridedSlice": 4, "Slice": 3}
 _COUNTS: Final = frozenset({"N", "num", "num_split"})
 """Attributes that only repeat the number of inputs or outputs."""
 
-_TYPES: Final = {
-    "DT_HALF": "float16",
-    "DT_BFLOAT16": "bfloat16",
-    "DT_FLOAT": "float32",
-    "DT_DOUBLE": "float64",
-    "DT_BOOL": "bool",
-    "DT_STRING": "string",
-    **{f"DT_{name.upper()}": name for name in names_of_dtypes.OTHERS if "int" in name},
-}
-
 
 def modernize(network: Network) -> tuple[Network, dict[str, str]]:
     """
@@ -352,7 +342,7 @@ def _value(key: str, value: Mapping[str, Value]) -> Argument:
     """Return an attribute's value; protobuf writes 64-bit numbers as text, and bytes as base64."""
     match value:
         case {"type": dtype}:
-            return _TYPES.get(str(dtype), str(dtype))
+            return names_of_dtypes.OF_NODE_DEF.get(str(dtype), str(dtype))
         case {"i": number}:
             return int(str(number))
         case {"f": number}:
@@ -424,7 +414,7 @@ def _call_of(
             attribute in _COUNTS
             or attribute == "Index"
             or attribute.startswith("T")
-            or value in _TYPES.values()
+            or value in names_of_dtypes.OF_NODE_DEF.values()
         ):
             raise UnsupportedOperationError(
                 f"calls the op {op} with {attribute}, whose meaning is unknown"
