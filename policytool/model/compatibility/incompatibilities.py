@@ -16,6 +16,7 @@ from policytool.formats.document import UNTYPED
 from policytool.formats.hdf5.read import TRAINING
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import inbound_nodes, optimizer_config
+from policytool.model.compatibility.revived_layers import has_graphs
 from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
@@ -318,6 +319,12 @@ def _is_mistaken(evidence: Evidence) -> bool:
     return layer_facts(evidence.traits.root_class).category is Category.UNKNOWN
 
 
+def is_mistaken_root(evidence: Evidence) -> bool:
+    """Return whether the root of a SavedModel is such a model, without inputs and outputs."""
+    is_subclassed = evidence.traits.root_class is not None and not evidence.traits.graph_network
+    return is_subclassed and _is_mistaken(evidence)
+
+
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.traits.policy_classes.isdisjoint(classes)
 
@@ -479,6 +486,7 @@ _NO_LAYER_CLASS: Final = (
     "a layer class of Keras has a module that does not contain it; Keras writes keras.layers"
 )
 _NO_MODEL_CLASS: Final = "the model class is in a module that does not exist in Keras 3"
+_SEPARATE: Final = "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later"
 EXPORTED: Final = (
     "exported for serving, so that load_model in Keras 2 does not return a Keras model"
 )
@@ -695,9 +703,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
-        "tf1.15 to tf2.5",
-        "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later",
+        "tf1.15 to tf2.4",
+        _SEPARATE,
         _has_separate_metadata,
+    ),
+    # TF 2.5 reads the file, but not the configs of models of connected layers in it
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf2.5",
+        _SEPARATE,
+        lambda evidence: _has_separate_metadata(evidence) and has_graphs(evidence.document),
     ),
     _row(
         Obstacle.GRAPH,
@@ -725,7 +741,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf2.2 to tf2.3",
         "models saved without traces need TF 2.4 or later",
-        lambda evidence: evidence.has_no_traces,
+        lambda evidence: evidence.has_no_traces and has_graphs(evidence.document),
     ),
     _row(
         Obstacle.POLICY,
@@ -826,13 +842,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.MODEL,
         "savedmodel",
-        "tf2.2 to tf2.5",
+        "tf2.2",
         "these releases mistake the config of a subclassed model for that of a functional model",
-        lambda evidence: (
-            evidence.traits.root_class is not None
-            and _is_mistaken(evidence)
-            and not evidence.traits.graph_network
-        ),
+        is_mistaken_root,
     ),
     _row(
         Obstacle.MODEL,
