@@ -329,6 +329,22 @@ def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.traits.policy_classes.isdisjoint(classes)
 
 
+def _only_wrappers_have_dicts(evidence: Evidence) -> bool:
+    """
+    Return whether all dicts of Keras 2 are the policies of wrappers inside other layers, which are
+    called without a cast and have no variables of that policy. Measured with wrappers in
+    TimeDistributed in Keras 3.3, 3.6 and 3.15.
+    """
+    sites = evidence.shapes.sites if evidence.shapes is not None else ()
+    owners = [site for site in sites if keras_objects.class_of(site.spelled) in _KERAS2_POLICIES]
+    return bool(owners) and all(
+        layer_facts(site.class_name).category is Category.WRAPPER
+        and site.parent is not None
+        and layer_facts(sites[site.parent].class_name).category is Category.WRAPPER
+        for site in owners
+    )
+
+
 def _class(*names: str) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.traits.class_names.isdisjoint(names)
 
@@ -456,6 +472,7 @@ _LISTED_OUTPUT: Final = (
     "a functional model in a Sequential model returns a list, as releases before Keras 3.11 write "
     "it, which a later layer does not accept"
 )
+_KERAS2_POLICIES: Final = ("Policy", "PolicyV1")
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -1008,7 +1025,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         _ALL_CONFIGS,
         "keras3.3 on",
         "policies use Keras 2 dicts (Policy, PolicyV1)",
-        _policy_dict("Policy", "PolicyV1"),
+        lambda evidence: (
+            _policy_dict(*_KERAS2_POLICIES)(evidence) and not _only_wrappers_have_dicts(evidence)
+        ),
     ),
     _row(
         Obstacle.POLICY,
@@ -1766,6 +1785,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 to keras3.6",
         "the weights of a tf-idf layer are not in its config",
         lambda evidence: evidence.traits.unweighted,
+    ),
+    # Files of Keras 3.0, 3.6 and 3.15, with three classes of layers, in 3.15
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "after keras3.6",
+        "a tf-idf layer pads its weights to a number of words that its vocabulary does not have",
+        lambda evidence: evidence.traits.padded and evidence.is_keras3,
     ),
     _row(
         Obstacle.STORAGE,

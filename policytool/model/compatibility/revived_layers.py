@@ -6,8 +6,8 @@ from its traces (``_revive_layer_or_model_from_config`` and ``revive_custom_obje
 keras/saving/saved_model/load.py, in keras/saving/legacy since TF 2.12). It does so for layers and
 models, but not for recurrent layers, and the config of a recurrent layer contains those of its
 cells. Models of connected layers are always rebuilt from their configs, which calls their layers: a
-traced layer that is called with a mask may have no trace for it. Measured in TF 2.3, 2.4, 2.5, 2.9, 2.12,
-2.15 and tf_keras 2.21.
+traced layer that is called with a mask may have no trace for it. Measured in TF 2.3, 2.4, 2.5, 2.9,
+2.12, 2.15 and tf_keras 2.21.
 """
 
 from __future__ import annotations
