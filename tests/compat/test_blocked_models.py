@@ -36,7 +36,10 @@ print("\\n" + json.dumps(found))
 """
 
 BLOCKED: Final = {
-    "tf2.15/weights_only.h5": ("a file of weights contains no layers", "No model config found in the file"),
+    "tf2.15/weights_only.h5": (
+        "a file of weights contains no layers",
+        "No model config found in the file",
+    ),
     "keras3.15/loops.export": (
         "SavedModel without Keras metadata",
         "File format not supported",
