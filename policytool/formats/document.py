@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from policytool.releases.dtypes import FLOATS
 from policytool.support.errors import PolicytoolError
 from policytool.support.steps import spend
 from policytool.support.text import jsontext
@@ -223,7 +224,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     argument: EndpointArgument
     names: tuple[str, ...] = ()
-    """The names of the tensors in a list, in its order."""
+    """The names of the tensors in a list, in its order, or the keys of a dict."""
 
 
 class Signature(Struct, frozen=True, kw_only=True):
@@ -270,9 +271,14 @@ class Signature(Struct, frozen=True, kw_only=True):
         Whether ``keras.layers.TFSMLayer`` of Keras 3 can call it: the layer passes its only
         argument by position (``TFSMLayer.call`` in keras/src/export/tfsm_layer.py, 3.15), to the
         function of the root object if there is one. The signature itself takes several inputs only
-        by name.
+        by name. As a layer, it casts all float inputs to one dtype.
         """
-        return self.endpoint is not None or len(self.inputs) == 1
+        return (self.endpoint is not None or len(self.inputs) == 1) and len(self.layer_dtypes) <= 1
+
+    @property
+    def layer_dtypes(self) -> frozenset[str]:
+        """The float dtypes of the inputs, one of which a layer needs as its dtype."""
+        return frozenset(self.inputs.values()).intersection(FLOATS)
 
 
 class Writer(Struct, frozen=True, kw_only=True):

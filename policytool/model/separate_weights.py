@@ -18,8 +18,9 @@ from policytool.formats import TITLES, WITHOUT_WEIGHTS, orbax
 from policytool.formats.document import Layout, SeparateWeights, Tensor
 from policytool.formats.hdf5.read import TOP_LEVEL
 from policytool.model import custom_classes, reading, writer_version
-from policytool.model.compatibility import stored_variables
+from policytool.model.model import Obstacle
 from policytool.model.tree import LAYERS
+from policytool.releases.releases import LOADERS
 from policytool.support import steps
 from policytool.support.errors import ModelFileError, UsageError
 
@@ -258,6 +259,7 @@ def _check_fit(loaded: LoadedModel, weights: Document) -> None:
             f"stores the variable {'/'.join(unplaced[0].path)}, which belongs to no layer of "
             f"{path}",
         )
-    cause = stored_variables.damage(loaded.loaders)
-    if cause is not None:
-        raise ModelFileError(weights.path, MISMATCH, f"does not fit {path}: {cause.reason}")
+    causes = [loaded.stored.cause(loader) for loader in LOADERS]  # also if they fail anyway
+    reasons = [cause.reason for cause in causes if cause and cause.kind is Obstacle.VARIABLES]
+    if len(reasons) == len(causes):
+        raise ModelFileError(weights.path, MISMATCH, f"does not fit {path}: {reasons[-1]}")

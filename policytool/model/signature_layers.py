@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _DEFAULT: Final = "serving_default"
 
+_LAYER_DTYPE: Final = "float32"
+"""The default dtype of layers, to which they cast float inputs."""
+
 _MOST_NAMES: Final = 4
 """The number of inputs that a call names."""
 
@@ -46,7 +49,10 @@ def layer_call(signatures: Sequence[Signature]) -> str | None:
             signature.name != _DEFAULT,
         ),
     )
-    return f"keras.layers.TFSMLayer(path, call_endpoint={chosen.name!r})({_argument(chosen)})"
+    dtypes = "".join(f", dtype={dtype!r}" for dtype in chosen.layer_dtypes - {_LAYER_DTYPE})
+    return (
+        f"keras.layers.TFSMLayer(path, call_endpoint={chosen.name!r}{dtypes})({_argument(chosen)})"
+    )
 
 
 def _argument(signature: Signature) -> str:
@@ -56,7 +62,7 @@ def _argument(signature: Signature) -> str:
         return "inputs"
     if endpoint.argument is EndpointArgument.LIST:
         return f"[{_listed(endpoint.names)}]"
-    return "{" + _listed([f"{name!r}: ..." for name in signature.inputs]) + "}"
+    return "{" + _listed([f"{name!r}: ..." for name in endpoint.names]) + "}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -272,6 +272,9 @@ class ConfigTraits:
     unweighted: bool = False
     """Whether the config of a layer that computes tf-idf has no weights."""
 
+    padded: bool = False
+    """Whether such a layer pads the weights of fewer words than its maximum number."""
+
     unlimited: bool = False
     """Whether a layer pads its words to a maximum number that its config does not have."""
 
@@ -579,11 +582,13 @@ def _note_lookup(config: Mapping[str, Json], traits: ConfigTraits) -> None:
     """Record the traits of a layer with a vocabulary, and of one that counts its words."""
     traits.tables |= config.get("vocabulary") is None
     mode = config.get("output_mode", "int")
+    pads = config.get("pad_to_max_tokens") is True
     if mode == "tf_idf":
         has_weights = config.get("idf_weights") is not None
         traits.weighted |= has_weights
         traits.unweighted |= not has_weights
-    pads = config.get("pad_to_max_tokens") is True
+        sizes = config.get("vocabulary_size"), config.get("max_tokens")
+        traits.padded |= pads and not has_weights and None not in sizes and sizes[0] != sizes[1]
     traits.unlimited |= pads and config.get("max_tokens") is None
     if mode not in (None, "int") and not pads and not config.get("vocabulary"):
         traits.uncounted = True

@@ -143,8 +143,9 @@ def custom_code(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     model, import the package that defines them or pass them in ``custom_objects``; loading runs
     their code. A custom layer can compute in any dtype, regardless of its policy. The rule reports
     one note for each class or function, with the number of layers, losses and metrics that use it.
-    A SavedModel with traces loads without the code, at least in Keras 2, because the graph contains
-    the computation.
+    A SavedModel with traces loads without the code in TF 2.3 and later and in tf_keras, except for
+    recurrent layers and for layers that are called with masks. Such layers run the graph that was
+    traced, for its shapes and dtypes, and do not have the other methods of their class.
 
     Sources: keras/src/saving/serialization_lib.py in Keras 3.15.1, ``_retrieve_class_or_fn``; the
     layer classes that each release exports.

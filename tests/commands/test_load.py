@@ -326,7 +326,7 @@ def test_weights_of_another_model_name_the_layer(use_keras: Callable[..., Record
     """A file with its own weights is a wrong argument."""
     use_keras()
     pair = (FIXTURES / "tf2.15/default_float32.json", FIXTURES / "keras3.15/lambda.keras")
-    with pytest.raises(ModelFileError, match=r"dense_1 \(Dense\) has no kernel"):
+    with pytest.raises(ModelFileError, match="Dense dense_1 has no stored variables"):
         policytool.load(pair)
     with pytest.raises(UsageError, match=r"^separate weights are only for architectures"):
         policytool.load((pair[1], pair[1]))

@@ -105,9 +105,7 @@ def test_separate_files_become_the_model_that_the_whole_file_becomes(
 def test_weights_of_each_layout(name: str, tmp_path: Path) -> None:
     """HDF5 by names and by paths, and a checkpoint, also by its prefix."""
     weights = FIXTURES / "tf2.15" / name
-    architecture = tmp_path / "a.json"
-    layer = dense(units=3, batch_input_shape=[None, 6])
-    architecture.write_text(json.dumps(sequential(layer)), encoding="utf-8")
+    architecture = _dense_architecture(tmp_path)
     assert joined(architecture, weights).status is Status.WRITTEN
     stored = contents(weights)[1] if not name.endswith(".index") else {}
     result = contents(tmp_path / "joined.keras")[1]
@@ -230,6 +228,36 @@ def test_paths_of_objects_that_do_not_fit_name_the_layer(tmp_path: Path) -> None
         del file["layers/dense_2"]
     with pytest.raises(ModelFileError, match="Dense dense_1 has no stored variables"):
         joined(architecture, weights)
+
+
+def _dense_architecture(folder: Path) -> Path:
+    """Write the architecture of the fixtures ``weights_only``."""
+    architecture = folder / "a.json"
+    layer = dense(units=3, batch_input_shape=[None, 6])
+    architecture.write_text(json.dumps(sequential(layer)), encoding="utf-8")
+    return architecture
+
+
+def test_lacking_variables_do_not_fit_if_no_release_loads_the_result(tmp_path: Path) -> None:
+    """Only the conversion makes the config of Keras 2 one that a release loads from paths."""
+    weights = Path(shutil.copy(FIXTURES / "tf2.15/weights_only.weights.h5", tmp_path))
+    with h5py.File(weights, "r+") as file:
+        paths: list[str] = []
+        file.visit(paths.append)
+        del file[next(path for path in paths if path.endswith("vars/1"))]
+    with pytest.raises(ModelFileError, match="the variable bias of Dense dense_a is not stored"):
+        joined(_dense_architecture(tmp_path), weights)
+
+
+def test_unlisted_variables_block_the_conversion(tmp_path: Path) -> None:
+    """The weights fit, because HDF5 lists the variables of each layer, but values would be lost."""
+    weights = Path(shutil.copy(FIXTURES / "tf2.15/weights_only.h5", tmp_path))
+    with h5py.File(weights, "r+") as file:
+        paths: list[str] = []
+        file.visit(paths.append)
+        file[next(path for path in paths if path.endswith("bias:0")) + "_old"] = np.zeros(3)
+    done = joined(_dense_architecture(tmp_path), weights)
+    assert [blocker.code for blocker in done.blockers] == ["variables"]
 
 
 def test_values_are_cast_and_counted(tmp_path: Path) -> None:

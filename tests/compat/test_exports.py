@@ -113,6 +113,9 @@ for kind, given in (("dict", inputs), ("list", list(inputs.values())), ("one", i
     parts = writer.layers.Concatenate()(list(inputs.values())) if kind != "one" else given
     model = writer.Model(given, writer.layers.Dense(2)(parts))
     model.export(f"{folder}/{kind}")
+    if kind == "one":
+        half = writer.Input((3,), name="a", dtype="float16")
+        writer.Model(half, writer.layers.Dense(2, dtype="float16")(half)).export(f"{folder}/half")
     if kind == "dict":
         specs = {name: tf.TensorSpec((None, 3), name=name) for name in inputs}
         archive = writer.export.ExportArchive()
@@ -122,8 +125,8 @@ for kind, given in (("dict", inputs), ("list", list(inputs.values())), ("one", i
         archive.write_out(f"{folder}/archive")
 """
 """
-Exports models with a dict or a list of inputs, and with one input, and an archive whose function
-``serve`` has the arguments of ``Model.call``.
+Exports models with a dict or a list of inputs, with one input, and with one in float16, and an
+archive whose function ``serve`` has the arguments of ``Model.call``.
 """
 
 LAYER: Final = """
@@ -136,8 +139,8 @@ a, b = np.ones((2, 3), "float32"), np.full((2, 3), 2, "float32")
 call = call.replace("'a': ...", "'a': a").replace("'b': ...", "'b': b")
 signature = tf.saved_model.load(path).signatures["serving_default"]
 given = {"a": tf.constant(a), "b": tf.constant(b)}
-names = signature.structured_input_signature[1]
-(expected,) = signature(**{name: given[name] for name in names}).values()
+specs = signature.structured_input_signature[1]
+(expected,) = signature(**{n: tf.cast(given[n], spec.dtype) for n, spec in specs.items()}).values()
 np.testing.assert_array_equal(eval(call, {**globals(), "inputs": a}), expected)
 """
 """Runs a call of a layer, and compares the result with that of the signature."""
@@ -151,7 +154,7 @@ def test_exported_models_run_as_layers_as_advised(
     """The endpoint ``serve`` takes several inputs in the structure that the file contains."""
     env = {**os.environ, **ENVIRONMENT}
     run_captured([compat_python, "-c", EXPORTS, library, tmp_path], env=env, timeout=None)
-    for kind in ("dict", "list", "one", "archive"):
+    for kind in ("dict", "list", "one", "half", "archive"):
         path = tmp_path / kind
         call = layer_call(document(path, kind).signatures)
         assert call is not None

@@ -255,6 +255,9 @@ def _weights_document(
         format="weights",
         layout=layout,
         tensors=tensors,
+        unlisted=_unlisted_paths(tensors, lists)
+        if lists is not None and layer_names
+        else frozenset(),
         listed_layers=layer_names,
         missing=lists.missing if lists is not None else (),
         layer_names=contents.names,

@@ -61,5 +61,8 @@ def _endpoint(parts: Any) -> Endpoint | None:
         return None
     return Endpoint(
         argument=kind,
-        names=tuple(text(value.tensor.name) for value in arguments[0].list.values),
+        names=(
+            *(text(value.tensor.name) for value in arguments[0].list.values),
+            *sorted(text(field.key) for field in arguments[0].dict.fields),
+        ),
     )

@@ -16,6 +16,7 @@ from policytool.formats.document import UNTYPED
 from policytool.formats.hdf5.read import TRAINING
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import inbound_nodes, optimizer_config
+from policytool.model.compatibility.revived_layers import has_graphs
 from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
@@ -318,8 +319,30 @@ def _is_mistaken(evidence: Evidence) -> bool:
     return layer_facts(evidence.traits.root_class).category is Category.UNKNOWN
 
 
+def is_mistaken_root(evidence: Evidence) -> bool:
+    """Return whether the root of a SavedModel is such a model, without inputs and outputs."""
+    is_subclassed = evidence.traits.root_class is not None and not evidence.traits.graph_network
+    return is_subclassed and _is_mistaken(evidence)
+
+
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.traits.policy_classes.isdisjoint(classes)
+
+
+def _only_wrappers_have_dicts(evidence: Evidence) -> bool:
+    """
+    Return whether all dicts of Keras 2 are the policies of wrappers inside other layers, which are
+    called without a cast and have no variables of that policy. Measured with wrappers in
+    TimeDistributed in Keras 3.3, 3.6 and 3.15.
+    """
+    sites = evidence.shapes.sites if evidence.shapes is not None else ()
+    owners = [site for site in sites if keras_objects.class_of(site.spelled) in _KERAS2_POLICIES]
+    return bool(owners) and all(
+        layer_facts(site.class_name).category is Category.WRAPPER
+        and site.parent is not None
+        and layer_facts(sites[site.parent].class_name).category is Category.WRAPPER
+        for site in owners
+    )
 
 
 def _class(*names: str) -> Callable[[Evidence], bool]:
@@ -449,6 +472,7 @@ _LISTED_OUTPUT: Final = (
     "a functional model in a Sequential model returns a list, as releases before Keras 3.11 write "
     "it, which a later layer does not accept"
 )
+_KERAS2_POLICIES: Final = ("Policy", "PolicyV1")
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -479,6 +503,7 @@ _NO_LAYER_CLASS: Final = (
     "a layer class of Keras has a module that does not contain it; Keras writes keras.layers"
 )
 _NO_MODEL_CLASS: Final = "the model class is in a module that does not exist in Keras 3"
+_SEPARATE: Final = "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later"
 EXPORTED: Final = (
     "exported for serving, so that load_model in Keras 2 does not return a Keras model"
 )
@@ -695,9 +720,17 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
-        "tf1.15 to tf2.5",
-        "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later",
+        "tf1.15 to tf2.4",
+        _SEPARATE,
         _has_separate_metadata,
+    ),
+    # TF 2.5 reads the file, but not the configs of models of connected layers in it
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf2.5",
+        _SEPARATE,
+        lambda evidence: _has_separate_metadata(evidence) and has_graphs(evidence.document),
     ),
     _row(
         Obstacle.GRAPH,
@@ -725,7 +758,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf2.2 to tf2.3",
         "models saved without traces need TF 2.4 or later",
-        lambda evidence: evidence.has_no_traces,
+        lambda evidence: evidence.has_no_traces and has_graphs(evidence.document),
     ),
     _row(
         Obstacle.POLICY,
@@ -826,13 +859,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.MODEL,
         "savedmodel",
-        "tf2.2 to tf2.5",
+        "tf2.2",
         "these releases mistake the config of a subclassed model for that of a functional model",
-        lambda evidence: (
-            evidence.traits.root_class is not None
-            and _is_mistaken(evidence)
-            and not evidence.traits.graph_network
-        ),
+        is_mistaken_root,
     ),
     _row(
         Obstacle.MODEL,
@@ -996,7 +1025,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         _ALL_CONFIGS,
         "keras3.3 on",
         "policies use Keras 2 dicts (Policy, PolicyV1)",
-        _policy_dict("Policy", "PolicyV1"),
+        lambda evidence: (
+            _policy_dict(*_KERAS2_POLICIES)(evidence) and not _only_wrappers_have_dicts(evidence)
+        ),
     ),
     _row(
         Obstacle.POLICY,
@@ -1762,6 +1793,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 to keras3.6",
         "the weights of a tf-idf layer are not in its config",
         lambda evidence: evidence.traits.unweighted,
+    ),
+    # Files of Keras 3.0, 3.6 and 3.15, with three classes of layers, in 3.15
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "after keras3.6",
+        "a tf-idf layer pads its weights to a number of words that its vocabulary does not have",
+        lambda evidence: evidence.traits.padded and evidence.is_keras3,
     ),
     _row(
         Obstacle.STORAGE,

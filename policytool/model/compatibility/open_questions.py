@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model import inbound_nodes
+from policytool.model.compatibility import revived_layers
+from policytool.model.compatibility.incompatibilities import is_mistaken_root
 from policytool.model.compatibility.quantized_kernels import CALIBRATED
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
@@ -59,6 +61,10 @@ _CHECKING_BYTECODE: Final = {
 }
 """By file format, the releases whose safe mode rejects the bytecode of a Lambda."""
 
+_REVIVING: Final = releases_in("tf2.3 on")
+"""The releases that restore layers from traces (:mod:`revived_layers`)."""
+
+_ALL: Final = frozenset(LOADERS)
 _BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
 _BEFORE_TABLES: Final = releases_in("tf1.15 to tf2.5")
 _BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
@@ -98,7 +104,14 @@ def of(
     groups: Sequence[ObjectGroup],
 ) -> tuple[Doubt, ...]:
     """Return the doubts about loading a model."""
-    group_doubts = [doubt for group in groups for doubt in _about(evidence, group)]
+    is_traced = evidence.document.format == "savedmodel" and any(map(_lacks_code, groups))
+    revived = frozenset(revived_layers.paths(evidence.document, sites) if is_traced else ())
+    group_doubts = [
+        replace(doubt, loaders=(doubt.loaders or _ALL) - _REVIVING) if is_revived else doubt
+        for group in groups
+        for is_revived in (_lacks_code(group) and revived.issuperset(group.layers),)
+        for doubt in _about(evidence, group)
+    ]
     return (
         *_code(evidence.traits),
         *_untried_release(origins),
@@ -113,8 +126,17 @@ def of(
         *_activations(origins, groups),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
+        *_mistaken_root(evidence),
         *_uncalled_kernels(evidence),
         *_lost_vocabularies(evidence),
+    )
+
+
+def _lacks_code(group: ObjectGroup) -> bool:
+    """Return whether releases do not find the class or the function of a group by its name."""
+    return group.custom or (
+        group.kind != known_arguments.LAYERS
+        and not known_arguments.is_known(group.kind, group.class_name)
     )
 
 
@@ -330,6 +352,20 @@ def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
     }:
         reason = "loading unpickles model.weights.npz, which can execute arbitrary code"
         yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
+
+
+def _mistaken_root(evidence: Evidence) -> Iterator[Doubt]:
+    """
+    Yield a doubt about a subclassed model, which these releases restore from its traces if they do
+    not find its class, and otherwise with the ``from_config`` of a functional model.
+    """
+    if evidence.document.format == "savedmodel" and is_mistaken_root(evidence):
+        reason = (
+            f"pass {evidence.traits.root_class} only if it defines from_config: these releases "
+            "mistake its config for that of a functional model, and load it without its class"
+        )
+        cause = Cause(kind=Obstacle.MODEL, reason=reason)
+        yield Doubt(cause=cause, loaders=releases_in("tf2.3 to tf2.5"))
 
 
 def _uncalled_kernels(evidence: Evidence) -> Iterator[Doubt]:

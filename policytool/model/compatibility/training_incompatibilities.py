@@ -211,8 +211,13 @@ def _has_array(evidence: TrainingEvidence) -> bool:
 
 
 def _has_bare_schedule(evidence: TrainingEvidence) -> bool:
+    """
+    Return whether Keras 3 reads a schedule without a module. It does not read the config of a class
+    that it does not find, such as ``Custom>Adam``: it uses the optimizer of the name in the config.
+    """
     schedule = keras_objects.read(evidence.inner.get("learning_rate"))
-    return schedule is not None and schedule.module is None
+    is_found = evidence.wrapper is not None or evidence.outer.lower() in optimizer_config.ALIASES
+    return schedule is not None and schedule.module is None and is_found
 
 
 def _warms_up(evidence: TrainingEvidence) -> bool:

@@ -133,7 +133,8 @@ def verdict(evidence: TrainingEvidence, loader: str) -> PartVerdict:
             doubt=f"{custom_entry.words} is custom and must be passed in custom_objects"
         )
     return PartVerdict(
-        reason=optimizer_state.refusal(evidence, loader), doubt=_unknown_optimizer_doubt(evidence)
+        reason=optimizer_state.refusal(evidence, loader),
+        doubt=_unknown_optimizer_doubt(evidence, loader),
     )
 
 
@@ -297,13 +298,13 @@ def _name_of_object(serialized: KerasObject) -> tuple[str, Mapping[str, Json] | 
     return serialized.class_name, serialized.arguments, False
 
 
-def _unknown_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
+def _unknown_optimizer_doubt(evidence: TrainingEvidence, loader: str) -> str | None:
     """
     Return the doubt about an optimizer that is custom, or missing from the configuration although
     its variables are stored.
     """
     if evidence.optimizer is not None:
-        return _custom_optimizer_doubt(evidence)
+        return _custom_optimizer_doubt(evidence, loader)
     if not any(
         tensor.path[:1] == training_incompatibilities.INNER_STATE[:1]
         for tensor in evidence.document.tensors or ()
@@ -312,16 +313,16 @@ def _unknown_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
     return "the file contains variables of an unknown optimizer"
 
 
-def _custom_optimizer_doubt(evidence: TrainingEvidence) -> str | None:
+def _custom_optimizer_doubt(evidence: TrainingEvidence, loader: str) -> str | None:
     """
     Return the doubt about an optimizer that no release has. In HDF5, Keras 3 also finds optimizers
     by the names in their configs, such as a subclass of Adam.
     """
-    is_archive = evidence.document.format in _ARCHIVES
-    if not (is_archive or evidence.document.format == "h5") or evidence.wrapper is not None:
+    if evidence.document.format not in {*_ARCHIVES, "h5", "savedmodel"} or evidence.wrapper:
         return None
-    name = evidence.outer.rpartition(">")[2]
-    names = {name.lower()} | (set() if is_archive else {str(evidence.inner.get("name")).lower()})
+    name, names = evidence.outer.rpartition(">")[2], {evidence.outer.rpartition(">")[2].lower()}
+    if evidence.document.format == "h5" and family_of(loader) == KERAS3:
+        names.add(str(evidence.inner.get("name")).lower())
     if not name or not names.isdisjoint(optimizer_config.ALIASES):
         return None
     return f"the optimizer {short(name)} is custom and must be passed in custom_objects"

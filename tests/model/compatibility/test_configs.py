@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import policytool
+from policytool.formats.document import Document
+from policytool.formats.format_detection import document
 from policytool.migration.plan import CUSTOM_CODE
+from policytool.model import reading
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
@@ -1213,3 +1218,38 @@ def test_custom_layer_in_16_bits_names_the_global_policy(tmp_path: Path) -> None
         text = f"call set_global_policy('{policy}')"
         assert (text in str(found["tf2.15"].explanation)) is expected
         assert text not in str(found["keras3.15"].explanation)
+
+
+def test_wrapper_in_a_wrapper_may_have_the_policy_of_keras_2() -> None:
+    """It is called without a cast, and has no variables; measured in Keras 3.3, 3.6 and 3.15."""
+    policy = {"class_name": "Policy", "config": {"name": "float32"}}
+    for place, failing in (("outer", True), ("wrapper", False), ("layer", True)):
+        dtypes = dict.fromkeys(("outer", "wrapper", "layer"), "float32") | {place: policy}
+        layer = dense(name="layer", dtype=dtypes["layer"])
+        wrapper = instance("TimeDistributed", name="wrapper", dtype=dtypes["wrapper"], layer=layer)
+        outer = instance("TimeDistributed", name="b", dtype=dtypes["outer"], layer=wrapper)
+        text = json.dumps(sequential(outer))
+        loaded = reading.load_model(
+            Document(path="m", format="json", parts={"m": json.loads(text)}, config_part="m")
+        )
+        reasons = {cause.reason for verdict in loaded.loaders for cause in verdict.causes}
+        assert ("policies use Keras 2 dicts (Policy, PolicyV1)" in reasons) is failing
+
+
+def test_padded_weights_of_words_fail_in_the_newest_keras() -> None:
+    """Keras 3.15 loads weights of as many words as the vocabulary has (27 files of Keras 3)."""
+    path = FIXTURES / "keras3.15/text_vectorization.keras"
+    archive = document(path, path.name)
+    for maximum, pads, failing in ((9, True, True), (5, True, False), (9, False, False)):
+        config: Any = deepcopy(archive.config)
+        (layer,) = [
+            entry["config"]
+            for entry in config["config"]["layers"]
+            if entry["class_name"] == "TextVectorization"
+        ]
+        layer.update(output_mode="tf_idf", vocabulary_size=5, idf_weights=None)
+        layer.update(max_tokens=maximum, pad_to_max_tokens=pads)
+        parts = {**archive.parts, str(archive.config_part): config}
+        loaded = reading.load_model(replace(archive, parts=parts))
+        reasons = {cause.reason for cause in loaded.loaders[-1].causes}
+        assert any("pads its weights" in reason for reason in reasons) is failing

@@ -195,14 +195,19 @@ def test_every_row_applies_to_some_fixture() -> None:
 def test_schedules() -> None:
     """
     A Keras 2 learning rate schedule in HDF5 is incompatible with Keras 3, which finds only
-    schedules with a module (measured with TF 1.15, 2.4 and Keras 3.15).
+    schedules with a module (measured with TF 1.15, 2.4 and Keras 3.15). It does not read that of an
+    optimizer whose class it does not find (measured with TF 2.12 in Keras 3.0, 3.3 and 3.15).
     """
     found = _evidence(_document("keras2.3.1/default_float32_compiled.h5", migrated=False))
     rate: dict[str, Any] = instance(
         "ExponentialDecay", initial_learning_rate=0.1, decay_steps=10, decay_rate=0.9
     )
-    for module, refused in (({}, True), ({"module": "keras.optimizers.schedules"}, False)):
-        optimizer: Any = instance("Adam", name="Adam", learning_rate={**rate, **module})
+    for name, module, refused in (
+        ("Adam", {}, True),
+        ("Adam", {"module": "keras.optimizers.schedules"}, False),
+        ("Custom>Adam", {}, False),
+    ):
+        optimizer: Any = instance(name, name="Adam", learning_rate={**rate, **module})
         other = structs.replace(
             found, optimizer=optimizer, configuration={"loss": "mean_squared_error"}
         )
@@ -409,6 +414,16 @@ def test_custom_optimizer_gives_an_unknown_verdict_in_keras_3_0() -> None:
         optimizer: Json = {"class_name": "MyAdam", "config": {"name": name}}
         found = structs.replace(_evidence(document), optimizer=optimizer, configuration={})
         assert (verdict(found, "keras3.0").doubt is not None) is is_open
+
+
+@pytest.mark.parametrize("file_format", ["h5", "savedmodel"])
+def test_custom_optimizer_gives_an_unknown_verdict_in_keras_2(file_format: str) -> None:
+    """Keras 2 finds an optimizer only by its class."""
+    found = _evidence(_document("keras2.3.1/default_float32_compiled.h5", migrated=False))
+    document = replace(found.document, format=file_format)
+    optimizer: Json = {"class_name": "MyAdam", "config": {"name": "adam"}}
+    found = structs.replace(found, document=document, optimizer=optimizer, configuration={})
+    assert verdict(found, "tf2.15").doubt is not None
 
 
 @pytest.mark.parametrize(("loader", "exists"), [("keras3.6", False), ("keras3.15", True)])

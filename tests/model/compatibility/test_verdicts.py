@@ -104,6 +104,7 @@ CLAIMED: Final = (
     "a Normalization has one mean for several values, which Keras 3.0 to 3.6 do not repeat",
     "a layer counts the words of a vocabulary that JSON does not contain",
     "a layer pads counts of words to a maximum number that its config does not have",
+    "a tf-idf layer pads its weights to a number of words that its vocabulary does not have",
     "a nested Sequential model has no layers",
     "an argument is an array in the format of TF 2.13 and later",
     "an argument of a layer is an array, which Keras 2 reads only in the config of an initializer",
