@@ -603,10 +603,10 @@ def refuses_number(node: Mapping[str, Json], constants: Json) -> bool:
 
     attributes = node.get("attr")
     dtypes = {
-        OF_NODE_DEF.get(str(attribute.get("type")))
+        OF_NODE_DEF[str(attribute["type"])]
         for attribute in (attributes.values() if isinstance(attributes, dict) else ())
-        if isinstance(attribute, dict)
-    } - {None}
+        if isinstance(attribute, dict) and str(attribute.get("type")) in OF_NODE_DEF
+    }
     numbers = map(_first_number, constants.values() if isinstance(constants, dict) else ())
     return bool(dtypes) and any(
         number is not None and not graph_ops.accepts(str(node.get("op")), number, dtypes)

@@ -201,6 +201,26 @@ def _metric(
     return check(replace(result, verdict=replace(result.verdict, metric=metric), answers=answers))
 
 
+def test_the_output_without_labels_is_named() -> None:
+    outputs = (output("probabilities", 1e-3), output("other", 1e-3, changed=changes(13)))
+    values = {
+        "name": "accuracy",
+        "higher_is_better": True,
+        "outputs": [
+            {"output": "probabilities", "rows": 1000, "reference": 0.9, "candidate": 0.9}
+            | {"without": [{"reference": 0.9, "candidate": 0.9}] * 10}
+        ],
+    }
+    metric = metric_from_json(values, None)
+    result = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
+    answers = answer_outputs(outputs, SafetyRule(), metric)
+    checks = check(
+        replace(result, verdict=replace(result.verdict, metric=metric), answers=answers)
+    )
+    assert "in output other, " in rendered("table", checks, View(width=200))
+    assert "to decide, add labels of output other, or" in rendered("table", checks, View(width=400))
+
+
 _LOST: Final = output("scores", 1e-4, nan_reference=100, infinite_reference=20)
 _CONSTANT: Final = output("scores", 0.0, changed=changes(range=None, varies=False))
 

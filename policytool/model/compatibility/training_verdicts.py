@@ -320,7 +320,8 @@ def _custom_optimizer_doubt(evidence: TrainingEvidence, loader: str) -> str | No
     """
     if evidence.document.format not in {*_ARCHIVES, "h5", "savedmodel"} or evidence.wrapper:
         return None
-    name, names = evidence.outer.rpartition(">")[2], {evidence.outer.rpartition(">")[2].lower()}
+    name = evidence.outer.rpartition(">")[2]
+    names = {name.lower()}
     if evidence.document.format == "h5" and family_of(loader) == KERAS3:
         names.add(str(evidence.inner.get("name")).lower())
     if not name or not names.isdisjoint(optimizer_config.ALIASES):

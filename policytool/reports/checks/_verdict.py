@@ -84,7 +84,7 @@ _NOTHING: Final = {
 }
 _TO_DECIDE: Final = "to decide, {}"
 _STEPS: Final[Mapping[Open | None, str]] = {
-    Open.BETWEEN: "add --labels and --metric, or keep layers in float32 with policytool tune",
+    Open.BETWEEN: "add {labels}, or keep layers in float32 with policytool tune",
     Open.CONSTANT: "use other --inputs",
     Open.NOT_FINITE: "use other --inputs",
 }
@@ -146,7 +146,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
     ]
     deciding_step = "use more rows" if deciding.labels is not None else _STEPS.get(deciding.why)
     if answer is Answer.UNDECIDED and deciding_step is not None:
-        reasons.append(_TO_DECIDE.format(deciding_step))
+        labels = f"labels of output {deciding.name}" if metric else "--labels and --metric"
+        reasons.append(_TO_DECIDE.format(deciding_step.format(labels=labels)))
     return f"{WORDS[answer]}{policy_words}{rows}: {'; '.join(reasons)}"
 
 
