@@ -56,6 +56,7 @@ EXAMPLES: Final = {
     "unknown-layer-functional": h5("tf2.4/default_float32.h5", "TF 2.3"),
     "unknown-layer-cast": h5("keras3.6/adam_autowrap_mf16.h5"),
     "op-layer": h5("tf2.15/tf_op_layers.h5"),
+    "op-layer-number": h5("op_number.json", "combines a number"),
     "serialized-cast": h5("tf2.0/tf_op_layers.h5", "TF 2.0 and older"),
     "keras-2-argument": h5("groups.json"),
     "attention-shapes": h5("tf2.15/mha.h5"),

@@ -18,7 +18,7 @@ from policytool.numerics.check_results.verdicts import (
     severity,
 )
 from policytool.releases import graph_ops
-from policytool.releases.dtypes import HALVES
+from policytool.releases.dtypes import HALVES, is_float
 from policytool.releases.policy import GLOBAL_SOURCE
 from policytool.releases.releases import BACKENDS
 from policytool.reports.checks import _layers, _tables
@@ -116,6 +116,8 @@ def _one_class_caveats(run: CheckRun) -> Iterator[str]:
         for output in run.outputs
         if output.changes is not None
     }
+    takes_floats = any(is_float(entry.dtype) for entry in run.inputs.inputs)
+    scale = "; check that the inputs have the scale of training, such as 0 to 255"
     for answer in run.answers:
         if (
             answer.deciding is not None
@@ -124,8 +126,7 @@ def _one_class_caveats(run: CheckRun) -> Iterator[str]:
         ):
             yield (
                 f"the reference predicts the same class in all {answer.samples:,} rows, so they do "
-                "not show whether other classes change; check that the inputs have the scale of "
-                "training, such as 0 to 255"
+                f"not show whether other classes change{scale if takes_floats else ''}"
             )
 
 
