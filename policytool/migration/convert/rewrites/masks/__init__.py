@@ -564,10 +564,15 @@ def _refusal(unit: Unit, source_masks: Used, target_masks: Used, context: Conver
         "no mask" if not masks else f"the mask of {_words(masks)}"
         for masks in (source_masks, target_masks)
     )
+    source, target = release_name(context.source_release), release_name(context.target.release)
+    difference = (
+        f"{before} in {source}, but {after} in {target}"
+        if before != after
+        else f"other masks of its inputs in {source} than in {target}"
+    )
     return (
-        f"{layer_words}{before} in {release_name(context.source_release)}, but {after} in "
-        f"{release_name(context.target.release)}, and no argument changes this; disable the "
-        "mask (mask_zero=False), or pass the mask as an argument in the source"
+        f"{layer_words}{difference}, and no argument changes this; disable the mask "
+        "(mask_zero=False), or pass the mask as an argument in the source"
     )
 
 
