@@ -305,13 +305,21 @@ def quantization_modes(site: Site) -> frozenset[str]:
 
 
 def _trainable_tensors(site: Site, named_tensors: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
-    """Return the trainable tensors of one layer."""
+    """
+    Return the trainable tensors of one layer.
+
+    :raises UnmappedError: for LoRA in an archive, which stores the sum of the kernel and the
+        product of its factors (measured in Keras 3.6 and 3.15).
+    """
     config = site.config or {}
     facts = layer_facts(site.class_name)
     modes = quantization_modes(site)
-    if modes and all(name.isdigit() for name, _ in named_tensors):
+    is_numbered = all(name.isdigit() for name, _ in named_tensors)
+    if config.get("lora_rank") and is_numbered:
+        raise UnmappedError("the trainable variables of layers with LoRA are not in the file")
+    if modes and is_numbered:
         return list(_trainable_when_quantized(config, modes, [item for _, item in named_tensors]))
-    if facts.keeps_moving_statistics and all(name.isdigit() for name, _ in named_tensors):
+    if facts.keeps_moving_statistics and is_numbered:
         return [tensor for _, tensor in named_tensors][
             : (config.get("scale") is not False) + (config.get("center") is not False)
         ]
@@ -335,9 +343,9 @@ def _trainable_when_quantized(
     EinsumDense and Embedding in int8 and int4). In float8, an optimizer has slots for the added
     variables in Keras 3.6, and no such slots in Keras 3.15.
 
-    :raises UnmappedError: if the layer has LoRA, or is not quantized to int8 or int4.
+    :raises UnmappedError: if the layer is not quantized to int8 or int4.
     """
-    if config.get("lora_rank") or not modes <= _UNTRAINED_MODES:
+    if not modes <= _UNTRAINED_MODES:
         raise UnmappedError("the trainable variables of the quantized layers are unknown")
     has_bias = config.get("use_bias", config.get("bias_axes") is not None)
     for group in group_pairs((tensor.path[:-1], tensor) for tensor in tensors).values():

@@ -5,6 +5,7 @@ The weight of each slot variable in stored optimizers, in files of old releases.
 
 from __future__ import annotations
 
+import json
 import zipfile
 from typing import TYPE_CHECKING, Final
 
@@ -123,3 +124,23 @@ def test_slot_with_the_name_of_another_weight_is_rejected(tmp_path: Path) -> Non
         group.attrs["weight_names"] = names
     with pytest.raises(UnmappedError, match="expected the momentum of"):
         read(file)
+
+
+def test_an_archive_lacks_the_trainable_variables_of_lora(tmp_path: Path) -> None:
+    """Keras adds the product of the factors to the kernel, and trains only the factors."""
+    source = FIXTURES / "keras3.15/default_float32_compiled.keras"
+    file = tmp_path / "model.keras"
+    with zipfile.ZipFile(source) as members, zipfile.ZipFile(file, "w") as copy:
+        for name in members.namelist():
+            value = members.read(name)
+            if name == "config.json":
+                config = json.loads(value)
+                layer = next(
+                    each for each in config["config"]["layers"] if each["class_name"] == "Dense"
+                )
+                layer["config"]["lora_rank"] = 2
+                value = json.dumps(config).encode()
+            copy.writestr(name, value)
+    loaded = reading.load_model(format_detection.document(file, file.name))
+    with pytest.raises(UnmappedError, match="LoRA"):
+        trainable_tensors(loaded.document, loaded.placed)

@@ -214,9 +214,7 @@ def test_the_output_without_labels_is_named() -> None:
     metric = metric_from_json(values, None)
     result = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
     answers = answer_outputs(outputs, SafetyRule(), metric)
-    checks = check(
-        replace(result, verdict=replace(result.verdict, metric=metric), answers=answers)
-    )
+    checks = check(replace(result, verdict=replace(result.verdict, metric=metric), answers=answers))
     assert "in output other, " in rendered("table", checks, View(width=200))
     assert "to decide, add labels of output other, or" in rendered("table", checks, View(width=400))
 
