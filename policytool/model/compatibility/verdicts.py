@@ -189,6 +189,8 @@ def _verdict(
         certain, uncertain = _objections_to_metadata(loader, evidence, built_in)
         causes += certain
         unanswered += uncertain
+        if evidence.traits.graph_network:
+            causes += _unbuildable_dtypes(loader, evidence.traits)
     else:
         causes += (
             *_objections(loader, built_in),

@@ -972,6 +972,38 @@ def test_optional_input_of_a_sequential_saved_model(
     assert any("`optional`" in cause.reason for cause in causes) is fails
 
 
+@pytest.mark.parametrize(("class_name", "fails"), [("Functional", True), ("Net", False)])
+def test_layer_that_cannot_be_built_in_a_saved_model(
+    tmp_path: Path, class_name: str, *, fails: bool
+) -> None:
+    """
+    Of 61 graph models of TF 2.5 to 2.15 with such layers, no release that cannot build them loads
+    one; the same layers in subclassed models load.
+    """
+    layers = [
+        {**FLOATS, "name": "a", "inbound_nodes": []},
+        {
+            **instance(
+                "CategoryEncoding",
+                name="b",
+                trainable=True,
+                dtype="mixed_float16",
+                num_tokens=4,
+                output_mode="multi_hot",
+                sparse=False,
+            ),
+            "name": "b",
+            "inbound_nodes": [[["a", 0, 0, {}]]],
+        },
+    ]
+    places = {"input_layers": [["a", 0, 0]], "output_layers": [["b", 0, 0]]}
+    config = {"name": "m", "layers": layers, **(places if fails else {})}
+    root = keras_object("m", class_name, config=config, is_graph_network=fails)
+    path = saved_model(tmp_path / "model", [root], separate=True)
+    causes = policytool.inspect(path).releases["tf2.15"].causes
+    assert any("cannot be built under" in cause.reason for cause in causes) is fails
+
+
 @pytest.mark.parametrize(
     ("policy", "fails"), [("mixed_float16", {"tf2.9", "tf2.12", "tf2.15"}), ("float32", set())]
 )
