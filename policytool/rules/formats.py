@@ -150,9 +150,6 @@ _IMPLICIT_INFER: Final = "_infer"
 _EXPLICIT_INFER: Final = "infer"
 
 
-_INFER_CLASSES: Final = ("Policy", "PolicyV1")
-
-
 @rule(
     id="PT103",
     severity=Severity.ERROR,
@@ -190,9 +187,9 @@ def infer_policy(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 
 def _infer_support(name: str, policies: Sequence[StoredPolicy]) -> tuple[Severity, str]:
-    if name == _IMPLICIT_INFER and all(entry.class_name in _INFER_CLASSES for entry in policies):
+    if name == _IMPLICIT_INFER and all(entry.class_name in KERAS2_CLASSES for entry in policies):
         return Severity.WARNING, "TF 2.4 and later and tf_keras can read it, but Keras 3 cannot"
-    if name == _EXPLICIT_INFER and all(entry.class_name == _INFER_CLASSES[0] for entry in policies):
+    if name == _EXPLICIT_INFER and all(entry.class_name == "Policy" for entry in policies):
         return Severity.ERROR, "only TF 2.1 and 2.2 read it"
     return Severity.ERROR, "no release reads it"
 

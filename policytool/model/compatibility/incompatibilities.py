@@ -33,6 +33,7 @@ from policytool.releases.layer_classes import (
     layer_facts,
     operation_facts,
 )
+from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import (
     CURRENT,
     KERAS2,
@@ -336,7 +337,7 @@ def _only_wrappers_have_dicts(evidence: Evidence) -> bool:
     TimeDistributed in Keras 3.3, 3.6 and 3.15.
     """
     sites = evidence.shapes.sites if evidence.shapes is not None else ()
-    owners = [site for site in sites if keras_objects.class_of(site.spelled) in _KERAS2_POLICIES]
+    owners = [site for site in sites if keras_objects.class_of(site.spelled) in KERAS2_CLASSES]
     return bool(owners) and all(
         layer_facts(site.class_name).category is Category.WRAPPER
         and site.parent is not None
@@ -472,7 +473,6 @@ _LISTED_OUTPUT: Final = (
     "a functional model in a Sequential model returns a list, as releases before Keras 3.11 write "
     "it, which a later layer does not accept"
 )
-_KERAS2_POLICIES: Final = ("Policy", "PolicyV1")
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -715,7 +715,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf1.15 to tf2.0",
         "policy dicts need TF 2.1 or later",
-        _policy_dict("Policy", "PolicyV1"),
+        _policy_dict(*KERAS2_CLASSES),
     ),
     _row(
         Obstacle.CONTAINER,
@@ -987,7 +987,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         _ALL_CONFIGS,
         "tf1.15 to tf2.0",
         "policy dicts need TF 2.1 or later",
-        _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES),
+        _policy_dict(*KERAS2_CLASSES, *_KERAS3_POLICIES),
     ),
     _row(
         Obstacle.POLICY,
@@ -1016,7 +1016,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0",
         "policies use Keras 2 dicts without a module",
         lambda evidence: (
-            _policy_dict("Policy", "PolicyV1")(evidence)
+            _policy_dict(*KERAS2_CLASSES)(evidence)
             and "Policy.module" not in evidence.traits.policy_keys
         ),
     ),
@@ -1026,7 +1026,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.3 on",
         "policies use Keras 2 dicts (Policy, PolicyV1)",
         lambda evidence: (
-            _policy_dict(*_KERAS2_POLICIES)(evidence) and not _only_wrappers_have_dicts(evidence)
+            _policy_dict(*KERAS2_CLASSES)(evidence) and not _only_wrappers_have_dicts(evidence)
         ),
     ),
     _row(

@@ -54,6 +54,7 @@ from policytool.releases.layer_variables import (
     variable_shape,
 )
 from policytool.releases.policy import Quantization
+from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import KERAS2, KERAS3, family_of, is_since, releases_in
 
 if TYPE_CHECKING:
@@ -404,7 +405,7 @@ class StoredVariables:
     def has_quantized_policies(self) -> bool:
         """Whether a layer may be quantized."""
         return any(
-            name not in {"name", "mixed-name", "Policy", "PolicyV1", "DTypePolicy"}
+            name not in {"name", "mixed-name", *KERAS2_CLASSES, "DTypePolicy"}
             for name in self.traits.policy_classes
         )
 

@@ -22,6 +22,7 @@ from policytool.model.compatibility.incompatibilities import UNICODE_TEXT
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
 from policytool.releases import class_modules, dtypes, keras_objects, known_arguments
 from policytool.releases.policy import Dynamic
+from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import LOADERS, position, releases_in
 from policytool.support.errors import SpellingError
 
@@ -61,7 +62,6 @@ _WITHOUT_DTYPE: Final = frozenset(
 )
 """The metrics whose variables do not have the dtype of the metric in Keras 3.0 and 3.3."""
 
-_POLICIES_OF_KERAS2: Final = frozenset({"Policy", "PolicyV1"})
 
 _DEFAULT_OPTIMIZER: Final = "rmsprop"
 """
@@ -247,7 +247,7 @@ def _has_policy_of_keras2(evidence: TrainingEvidence) -> bool:
     """Return whether a metric has a policy in a format that Keras 3 does not read in metrics."""
     policies = (serialized.arguments.get("dtype") for serialized in evidence.metrics)
     return any(
-        isinstance(policy, dict) and keras_objects.class_of(policy) in _POLICIES_OF_KERAS2
+        isinstance(policy, dict) and keras_objects.class_of(policy) in KERAS2_CLASSES
         for policy in policies
     )
 
