@@ -104,19 +104,11 @@ def of(
     groups: Sequence[ObjectGroup],
 ) -> tuple[Doubt, ...]:
     """Return the doubts about loading a model."""
-    is_traced = evidence.document.format == "savedmodel" and any(map(_lacks_code, groups))
-    revived = frozenset(revived_layers.paths(evidence.document, sites) if is_traced else ())
-    group_doubts = [
-        replace(doubt, loaders=(doubt.loaders or _ALL) - _REVIVING) if is_revived else doubt
-        for group in groups
-        for is_revived in (_lacks_code(group) and revived.issuperset(group.layers),)
-        for doubt in _about(evidence, group)
-    ]
     return (
         *_code(evidence.traits),
         *_untried_release(origins),
         *_unshaped_input(evidence),
-        *_merge((*group_doubts, *_axes(evidence, sites))),
+        *_merge((*_about_groups(evidence, sites, groups), *_axes(evidence, sites))),
         *_deep(evidence.traits),
         *_operations(evidence.document, evidence.traits),
         *_op_layers(origins, sites),
@@ -130,6 +122,20 @@ def of(
         *_uncalled_kernels(evidence),
         *_lost_vocabularies(evidence),
     )
+
+
+def _about_groups(
+    evidence: Evidence, sites: Sequence[Site], groups: Sequence[ObjectGroup]
+) -> Iterator[Doubt]:
+    """Yield doubts about groups, except for releases that restore the layers from their traces."""
+    is_traced = evidence.document.format == "savedmodel" and any(map(_lacks_code, groups))
+    revived = frozenset(revived_layers.paths(evidence.document, sites) if is_traced else ())
+    for group in groups:
+        is_revived = _lacks_code(group) and revived.issuperset(group.layers)
+        for doubt in _about(evidence, group):
+            yield (
+                replace(doubt, loaders=(doubt.loaders or _ALL) - _REVIVING) if is_revived else doubt
+            )
 
 
 def _lacks_code(group: ObjectGroup) -> bool:
