@@ -78,7 +78,7 @@ def read(probe: Probe) -> Document:
     if training is not None:
         parts[TRAINING] = parse_json(probe, training, TRAINING, observations)
     tensors = legacy_tensors(contents, (WEIGHTS,))
-    unlisted = _unlisted_paths(tensors, lists) if lists is not None else frozenset()
+    unlisted = _unlisted_paths(tensors, lists)
     observations += _list_observations(lists, unlisted)
     return Document(
         path=probe.shown,
@@ -139,12 +139,14 @@ def _weight_lists(
     return _WeightLists(layers=layers, variables=frozenset(variables), missing=tuple(missing))
 
 
-def _unlisted_paths(tensors: Sequence[Tensor], lists: _WeightLists) -> frozenset[tuple[str, ...]]:
-    """Return the paths of the variables that are in no list."""
+def _unlisted_paths(
+    tensors: Sequence[Tensor], lists: _WeightLists | None
+) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the variables that are in no list; empty without lists."""
     return frozenset(
         tensor.path
         for tensor in tensors
-        if tensor.path not in lists.variables and tensor.path[0] != TOP_LEVEL
+        if lists is not None and tensor.path not in lists.variables and tensor.path[0] != TOP_LEVEL
     )
 
 
@@ -255,9 +257,7 @@ def _weights_document(
         format="weights",
         layout=layout,
         tensors=tensors,
-        unlisted=_unlisted_paths(tensors, lists)
-        if lists is not None and layer_names
-        else frozenset(),
+        unlisted=_unlisted_paths(tensors, lists if layer_names else None),
         listed_layers=layer_names,
         missing=lists.missing if lists is not None else (),
         layer_names=contents.names,
