@@ -38,6 +38,7 @@ from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.metrics import CheckedOutput
 
 
 class TestChecks(ReportContract):
@@ -181,9 +182,16 @@ def _probed(probe: OverflowProbe) -> Checks:
 
 
 def _metric(
-    candidate: float, *, higher: bool = True, nonfinite: dict[str, Any] | None = None
+    candidate: float,
+    *others: CheckedOutput,
+    higher: bool = True,
+    nonfinite: dict[str, Any] | None = None,
 ) -> Checks:
-    """Return a check with the metric of both models, and of all blocks of rows but one."""
+    """
+    Return a check with the metric of both models, and of all blocks of rows but one.
+
+    :param others: the outputs without labels
+    """
     one = {
         "output": "probabilities",
         "rows": 1000,
@@ -193,7 +201,7 @@ def _metric(
     }
     values = {"name": "accuracy", "higher_is_better": higher, "outputs": [one]}
     metric = metric_from_json(values, None)
-    outputs = (output("probabilities", 1e-3, **(nonfinite or {})),)
+    outputs = (output("probabilities", 1e-3, **(nonfinite or {})), *others)
     result = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
     answers = answer_outputs(
         outputs, SafetyRule(kinds={"probabilities": OutputKind.BINARY}), metric
@@ -202,19 +210,7 @@ def _metric(
 
 
 def test_the_output_without_labels_is_named() -> None:
-    outputs = (output("probabilities", 1e-3), output("other", 1e-3, changed=changes(13)))
-    values = {
-        "name": "accuracy",
-        "higher_is_better": True,
-        "outputs": [
-            {"output": "probabilities", "rows": 1000, "reference": 0.9, "candidate": 0.9}
-            | {"without": [{"reference": 0.9, "candidate": 0.9}] * 10}
-        ],
-    }
-    metric = metric_from_json(values, None)
-    result = run(call("net/a", 1e-4), outputs=outputs, inputs=OWN)
-    answers = answer_outputs(outputs, SafetyRule(), metric)
-    checks = check(replace(result, verdict=replace(result.verdict, metric=metric), answers=answers))
+    checks = _metric(0.9, output("other", 1e-3, changed=changes(13)))
     assert "in output other, " in rendered("table", checks, View(width=200))
     assert "to decide, add labels of output other, or" in rendered("table", checks, View(width=400))
 
