@@ -453,8 +453,11 @@ def _are_integers(modes: Iterable[str]) -> bool:
 def _follows_policy(class_name: str) -> bool:
     """
     Return whether a variable of a class has the dtype of a pure policy, or may have it; those of a
-    BatchNormalization have not (measured in TF 2.5, and with files of TF 2.4).
+    BatchNormalization have not (measured in TF 2.5, and with files of TF 2.4). Op layers have no
+    variables: TF 2.4 loads 9 measured models of only op layers.
     """
+    if layer_facts(class_name).is_op_layer:
+        return False
     variables = layer_variables.slots(class_name, "tf2.4", {})
     return variables is None or any(
         dtype_support.variable_dtype("tf2.5", class_name, "bfloat16", slot.name) is None
