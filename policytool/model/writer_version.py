@@ -219,6 +219,12 @@ class ConfigTraits:
     drawn: set[tuple[str, str]] = field(default_factory=set)
     """Class name of each initialiser, and the policy of the layer whose variables it creates."""
 
+    fused: set[tuple[str, str]] = field(default_factory=set)
+    """
+    Class name and policy name of each LSTM and GRU with the arguments for which Keras 2 can use a
+    kernel of cuDNN.
+    """
+
     half_policies: bool = False
     """Whether a dtype is a policy that computes in float16, as a plain name or in a dict."""
 
@@ -533,10 +539,25 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
     if name is None:
         return
     traits.layer_policies.add((class_name, name))
+    layer = config.get("layer") if is_bidirectional else {"class_name": class_name}
+    if _is_fused(owner):
+        traits.fused.add((str(keras_objects.class_of(layer)), name))
     traits.mixed_groups |= name.startswith("mixed_") and _exceeds_one(config.get("groups"))
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
             traits.drawn.add((str(keras_objects.class_of(value)), name))
+
+
+def _is_fused(config: Mapping[str, Json]) -> bool:
+    """Return whether Keras 2 can use a kernel of cuDNN for a recurrent layer with this config."""
+    return (
+        config.get("activation") == "tanh"
+        and config.get("recurrent_activation") == "sigmoid"
+        and config.get("use_bias") is True
+        and not config.get("recurrent_dropout")
+        and not config.get("unroll")
+        and config.get("reset_after") is not False
+    )
 
 
 def _note_arguments(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:

@@ -904,16 +904,65 @@ def test_einsum_dense_fails_on_a_list_in_late_releases(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("class_name", "fails"),
-    [("MaxPooling3D", False), ("Dense", True), ("BatchNormalization", False)],
+    [
+        *(("MaxPooling3D", False), ("Dense", True), ("BatchNormalization", False)),
+        *(("TFOpLambda", False), ("TensorFlowOpLayer", False)),
+    ],
 )
 def test_only_bfloat16_variables_are_unreadable_in_hdf5(
     tmp_path: Path, class_name: str, *, fails: bool
 ) -> None:
-    """TF 2.4 loads a MaxPooling3D or BatchNormalization under bfloat16, and not a Dense."""
+    """TF 2.4 loads a pooling layer, BatchNormalization or op under bfloat16, and not a Dense."""
     layer = {"class_name": class_name, "config": dense("b", "bfloat16")["config"]}
     verdict = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")["tf2.4"]
     reasons = [cause.reason for cause in verdict.causes if "in bfloat16" in cause.reason]
     assert bool(reasons) is fails
+
+
+def _recurrent(class_name: str, policy: str, **arguments: object) -> Config:
+    fused = {"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True}
+    config = {**dense("b", policy)["config"], **fused, "unroll": False, **arguments}
+    return {"class_name": class_name, "config": config}
+
+
+@pytest.mark.parametrize(
+    ("layer", "fails"),
+    [
+        (_recurrent("LSTM", "mixed_bfloat16"), True),
+        (_recurrent("GRU", "mixed_bfloat16", reset_after=True), True),
+        (_recurrent("LSTM", "mixed_bfloat16", unroll=True), False),
+        (_recurrent("LSTM", "mixed_bfloat16", recurrent_dropout=0.1), False),
+        (_recurrent("GRU", "mixed_bfloat16", reset_after=False), False),
+        (_recurrent("LSTM", "mixed_float16"), False),
+    ],
+)
+@pytest.mark.parametrize("is_bidirectional", [False, True])
+def test_recurrent_layers_fail_in_bfloat16_with_default_arguments(
+    tmp_path: Path, layer: Config, *, fails: bool, is_bidirectional: bool
+) -> None:
+    """TF 2.5 to 2.12 fail to build an LSTM or GRU that cuDNN supports, and TF 2.15 does not."""
+    outer = {**dense("o", layer["config"]["dtype"])["config"], "layer": layer}
+    wrapped = {"class_name": "Bidirectional", "config": outer} if is_bidirectional else layer
+    found = verdicts_on(sequential(FLOATS, wrapped), tmp_path / "model.h5")
+    failing = {
+        loader
+        for loader in ("tf2.5", "tf2.9", "tf2.12", "tf2.15")
+        if any("cannot be built under" in cause.reason for cause in found[loader].causes)
+    }
+    assert failing == ({"tf2.5", "tf2.9", "tf2.12"} if fails else set())
+
+
+def test_tf_2_4_cannot_draw_orthogonal_float16(tmp_path: Path) -> None:
+    """TF 2.4 to 2.9 fail in the op Qr; TF 2.3 and 2.12 build such a layer."""
+    drawn = {"recurrent_initializer": {"class_name": "Orthogonal", "config": {}}}
+    layer = _recurrent("SimpleRNN", "float16", **drawn)
+    found = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")
+    fails = {
+        loader
+        for loader in ("tf2.3", "tf2.4", "tf2.9", "tf2.12")
+        if any("Orthogonal" in cause.reason for cause in found[loader].causes)
+    }
+    assert fails == {"tf2.4", "tf2.9"}
 
 
 @pytest.mark.parametrize(("channels", "fails"), [(3, False), (2, True)])
