@@ -146,6 +146,9 @@ class ConfigTraits:
     normalized_modes: set[str] = field(default_factory=set)
     """The quantization modes of layers in a layer that normalises their kernels."""
 
+    weighted_counts: bool = False
+    """Whether a CategoryEncoding receives the weights of its counts as a keyword argument."""
+
     mask_lists: bool = False
     """Whether a layer is called with a list of masks."""
 
@@ -712,6 +715,11 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         attends = inbound_nodes.attends_to_mask(config)
         traits.attends_to_mask |= attends is True
         traits.may_attend_to_mask |= attends is None
+    traits.weighted_counts |= any(
+        keras_objects.class_of(layer) == "CategoryEncoding"
+        and inbound_nodes.has_keyword(layer, "count_weights")
+        for layer in layers
+    )
     traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)
     recurrent = [
         layer for layer in layers if layer_facts(keras_objects.class_of(layer)).takes_states

@@ -1702,6 +1702,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     # storage
     _row(
+        Obstacle.KEY,
+        "h5 keras json",
+        "keras3.0",
+        "a CategoryEncoding receives `count_weights`, which Keras 3.0 does not support",
+        lambda evidence: evidence.traits.weighted_counts and evidence.is_keras3,
+    ),
+    _row(
         Obstacle.STORAGE,
         "h5",
         "keras3.0",

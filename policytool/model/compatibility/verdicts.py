@@ -420,9 +420,7 @@ def _unbuildable_dtypes(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
             )
     for initializer, policy in sorted(pair for pair in traits.drawn if pair[1] != _EVERYWHERE):
         dtype = "float32" if policy.startswith("mixed_") else policy
-        measured = (
-            "tf2.5" if loader == "tf2.4" else loader
-        )  # which fail alike
+        measured = "tf2.5" if loader == "tf2.4" else loader  # which fail alike
         if (
             dtype_support.initializer_failure(measured, _CLASS.get(initializer, initializer), dtype)
             is not None

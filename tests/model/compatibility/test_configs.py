@@ -952,6 +952,25 @@ def test_recurrent_layers_fail_in_bfloat16_with_default_arguments(
     assert failing == ({"tf2.5", "tf2.9", "tf2.12"} if fails else set())
 
 
+@pytest.mark.parametrize(("keyword", "fails"), [("count_weights", True), ("training", False)])
+def test_keras_3_0_does_not_weight_counts(tmp_path: Path, keyword: str, *, fails: bool) -> None:
+    """Keras 3.3, 3.6 and 3.15 load a CategoryEncoding that is called with weights."""
+    config = {"name": "c", "trainable": True, "num_tokens": 5, "output_mode": "count"}
+    layer = {"class_name": "CategoryEncoding", "module": "keras.layers", "config": config}
+    entry = _called(layer, ["x", 0, 0])
+    entry["inbound_nodes"][0]["kwargs"][keyword] = None
+    entry["build_config"] = {"input_shape": [None, 2]}
+    model = _functional("m", _input("x", 2), entry, outputs=[["c", 0, 0]])
+    (tmp_path / "model.json").write_text(json.dumps(model), encoding="utf-8")
+    found = policytool.inspect(tmp_path / "model.json").releases
+    weighted = {
+        name
+        for name, verdict in found.items()
+        if any("count_weights" in cause.reason for cause in verdict.causes)
+    }
+    assert weighted == ({"keras3.0"} if fails else set())
+
+
 def test_tf_2_4_cannot_draw_orthogonal_float16(tmp_path: Path) -> None:
     """TF 2.4 to 2.9 fail in the op Qr; TF 2.3 and 2.12 build such a layer."""
     drawn = {"recurrent_initializer": {"class_name": "Orthogonal", "config": {}}}

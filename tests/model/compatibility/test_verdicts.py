@@ -210,6 +210,8 @@ LISTED: Final = (
 )
 """``test_inbound_nodes.py`` has the configs, and tests/compat/verdict_models.py the files."""
 
+WEIGHTED: Final = "a CategoryEncoding receives `count_weights`, which Keras 3.0 does not support"
+
 OPTIONAL: Final = (
     "the InputLayer of a Sequential model has an argument `optional`, which needs tf_keras"
 )
@@ -444,6 +446,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         PRESET,
         LISTED,
         OPTIONAL,
+        WEIGHTED,
         COLUMNS,
         NETWORK,
         NUMBERS,
