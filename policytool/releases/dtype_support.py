@@ -60,6 +60,16 @@ def build_failure(library: str, class_name: str, policy: str) -> str | None:
     return layer_failure(library, class_name, policy) if stages <= {"construct", "build"} else None
 
 
+def failing_stage(library: str, class_name: str, mode: str, policy: str) -> tuple[str, str]:
+    """
+    Return where a layer with an output mode fails under a policy (``construct``, ``build`` on a
+    symbolic input, or later), and the error; two empty strings if it does not.
+    """
+    cases = _cases(library, class_name)
+    facts = cases.get(f"{class_name}[{mode}]", cases.get(class_name, {})).get(policy, {})
+    return facts.get("fails", ""), facts.get("message", "")
+
+
 def initializer_failure(library: str, initializer: str, dtype: str) -> str | None:
     """
     Return the reason why an initializer cannot create variables of a dtype, as loading requires;

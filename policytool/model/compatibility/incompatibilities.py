@@ -16,7 +16,7 @@ from policytool.formats.document import UNTYPED
 from policytool.formats.hdf5.read import TRAINING
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import inbound_nodes, optimizer_config
-from policytool.model.compatibility.revived_layers import has_graphs
+from policytool.model.compatibility.revived_layers import are_called, has_graphs
 from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
@@ -159,6 +159,17 @@ class Evidence(Struct, frozen=True, kw_only=True):
             str(keras_objects.class_of(metadata))
             for metadata in self.document.parts.values()
             if isinstance(metadata, dict) and metadata.get("must_restore_from_config") is True
+        )
+
+    @property
+    def layer_calls(self) -> frozenset[tuple[str, str, str, bool]]:
+        """Class, policy and output mode of each layer, and whether loading a model calls it."""
+        sites = self.shapes.sites if self.shapes is not None else ()
+        return frozenset(
+            (site.class_name, policy, str((site.config or {}).get("output_mode")), is_called)
+            for site, is_called in zip(sites, are_called(self.document, sites), strict=True)
+            if (policy := keras_objects.policy_name((site.config or {}).get("dtype")))
+            and layer_facts(site.class_name).wraps is None  # it is the policy of its layer
         )
 
     @property

@@ -53,6 +53,24 @@ def paths(document: Document, sites: Sequence[Site]) -> Iterator[str]:
             yield path_of(site.names)
 
 
+def are_called(document: Document, sites: Sequence[Site]) -> Sequence[bool]:
+    """
+    Return for each layer whether releases call it while they load a SavedModel, as models of
+    connected layers do, and the wrappers in them.
+    """
+    called: list[bool] = []
+    for site in sites:
+        above = sites[site.parent] if site.parent is not None else None
+        called.append(
+            above is not None
+            and (
+                _identifier(document, above) in _GRAPHS
+                or (layer_facts(above.class_name).wraps is not None and called[site.parent or 0])
+            )
+        )
+    return called
+
+
 def has_graphs(document: Document) -> bool:
     """Return whether a SavedModel is or contains a model of connected layers."""
     return any(node.identifier in _GRAPHS for node in document.nodes.values())

@@ -1066,10 +1066,49 @@ def test_layer_that_cannot_be_built_in_a_saved_model(
     ]
     places = {"input_layers": [["a", 0, 0]], "output_layers": [["b", 0, 0]]}
     config = {"name": "m", "layers": layers, **(places if fails else {})}
-    root = keras_object("m", class_name, config=config, is_graph_network=fails)
-    path = saved_model(tmp_path / "model", [root], separate=True)
+    kind = "_tf_keras_network" if fails else "_tf_keras_model"
+    root = keras_object(
+        "m",
+        class_name,
+        identifier=kind,
+        children=[("layer-1", 1)],
+        config=config,
+        is_graph_network=fails,
+    )
+    layer = keras_object("b", "CategoryEncoding", config=layers[1]["config"])
+    path = saved_model(tmp_path / "model", [root, layer], separate=True)
     causes = policytool.inspect(path).releases["tf2.15"].causes
     assert any("cannot be built under" in cause.reason for cause in causes) is fails
+
+
+@pytest.mark.parametrize(
+    ("arguments", "from_config", "fails"),
+    [
+        ({}, True, {"tf2.9", "tf2.12", "tf2.15"}),  # as TF 2.5 writes it
+        ({}, False, {"tf2.9"}),  # as TF 2.9 writes it
+        ({"output_mode": "one_hot"}, True, set()),
+        ({"dtype": "float32"}, True, set()),
+    ],
+)
+def test_layer_that_cannot_be_created_in_a_subclassed_saved_model(
+    tmp_path: Path, arguments: Config, fails: Collection[str], *, from_config: bool
+) -> None:
+    """Releases create the layers of such a model, but do not call them."""
+    config = {"name": "h", "trainable": True, "dtype": "mixed_float16", "num_bins": 5} | arguments
+    objects = [
+        keras_object(
+            "m", "Net", config={"name": "m"}, children=[("h", 1)], identifier="_tf_keras_model"
+        ),
+        keras_object("h", "Hashing", config=config, must_restore_from_config=from_config),
+    ]
+    path = saved_model(tmp_path / "model", objects, separate=True)
+    found = policytool.inspect(path).releases
+    reason = "Hashing cannot be built under mixed_float16"
+    assert {
+        release
+        for release in ("tf2.5", "tf2.9", "tf2.12", "tf2.15")
+        if any(cause.reason == reason for cause in found[release].causes)
+    } == fails
 
 
 @pytest.mark.parametrize(
