@@ -146,6 +146,7 @@ class LayerFacts(Struct, frozen=True, kw_only=True):
     built_as_floats: bool = False
     boundaries: str | None = None
     call: tuple[str, ...] = ("inputs", "training")
+    call_arguments: Mapping[str, str] = field(default_factory=_nothing)
     cast_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=_nothing)
     counts_in: Literal["compute_dtype", "variable_dtype"] = "compute_dtype"
     cuts: bool = False

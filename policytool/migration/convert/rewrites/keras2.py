@@ -223,7 +223,8 @@ def calls(root: Unit, context: ConversionContext) -> Unit:
         """Convert all calls of one layer."""
         if not unit.calls or unit.role is Role.OPERATION:
             return unit
-        return replace(unit, calls=tuple(change(unit, call, context) for call in unit.calls))
+        unit = replace(unit, calls=tuple(change(unit, call, context) for call in unit.calls))
+        return _with_call_arguments(unit, context) if context.to_keras3 else unit
 
     return map_units(root, each)
 
@@ -269,6 +270,18 @@ def _to_keras3(unit: Unit, call: Call, context: ConversionContext) -> Call:
     )
     states: Argument = list(first[1:]) if unit.class_name not in _ONE_STATE else first[1]
     return Call(args=(first[0],), kwargs={STATE: states, **kwargs})
+
+
+def _with_call_arguments(unit: Unit, context: ConversionContext) -> Unit:
+    """Return a layer whose calls have the arguments that the layer itself has in Keras 2."""
+    for key, name in layer_facts(None if unit.custom else unit.class_name).call_arguments.items():
+        if unit.config.get(key):
+            context.log.change("call", unit, f"{key} becomes the argument {name} of the call")
+            calls = (
+                Call(args=call.args, kwargs={**call.kwargs, name: True}) for call in unit.calls
+            )
+            unit = replace(unit.without(key), calls=tuple(calls))
+    return unit
 
 
 def _log_training_argument(
