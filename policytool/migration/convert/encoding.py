@@ -468,6 +468,10 @@ def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
     return value
 
 
+_SEED: Final = "seed"
+"""The argument of random numbers, which no layer or loaded initializer needs to predict."""
+
+
 @dataclass(frozen=True)
 class _Judge:
     """Checks configs against the arguments that a target accepts."""
@@ -517,6 +521,13 @@ class _Judge:
                     f"{key} of {class_name} is omitted: {target.name} does not support it and "
                     f"always behaves as if it were {display_value(_json(value))}",
                     omitted=f"{key} of {class_name}",
+                )
+            elif key == _SEED:
+                log.change(
+                    "key-dropped",
+                    unit,
+                    f"{key} of {class_name} is omitted: {target.name} does not support it, and "
+                    "only training depends on it",
                 )
             else:
                 log.refuse(

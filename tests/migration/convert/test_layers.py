@@ -50,6 +50,45 @@ class TestArgumentsOfTraining:
         config = converted_config(keras3(input3("x", 3, 4, 2), layer), K2)
         assert named(config, "conv")["config"]["unroll"] is False
 
+    @pytest.mark.parametrize(
+        ("class_name", "arguments"),
+        [
+            ("LSTM", {"units": 2}),
+            ("GaussianNoise", {"stddev": 0.1}),
+            ("MultiHeadAttention", {"num_heads": 2, "key_dim": 3}),
+        ],
+    )
+    def test_seed_is_omitted_if_the_target_has_none(
+        self, class_name: str, arguments: Config
+    ) -> None:
+        inputs = [tensor("x")] * (2 if class_name == "MultiHeadAttention" else 1)
+        layer = layer3(class_name, "layer", *inputs, seed=5, **arguments)
+        config, _, log = converted(keras3(input3("x", 3, 4), layer), "tf2.5")
+        assert "seed" not in named(config, "layer")["config"]
+        assert f"seed of {class_name} is omitted" in str(log.changes)
+        assert not log.refusals
+
+
+class TestCausalAttention:
+    """Up to TF 2.9, an attention layer is causal; in Keras 3, its calls are."""
+
+    @pytest.mark.parametrize("class_name", ["Attention", "AdditiveAttention"])
+    def test_every_call_of_a_causal_layer_is_causal(self, class_name: str) -> None:
+        nodes = [[["x", 0, 0, {}], ["x", 0, 0, {}]]] * 2
+        layer = layer2(class_name, "att", *nodes, causal=True, dropout=0.0, use_scale=False)
+        config, _, log = converted(keras2(input2("x", 3, 4), layer), K3)
+        assert "causal" not in named(config, "att")["config"]
+        calls = named(config, "att")["inbound_nodes"]
+        assert [call["kwargs"]["use_causal_mask"] for call in calls] == [True, True]
+        assert "use_causal_mask of the call" in str(log.changes)
+        assert not log.refusals
+
+    def test_call_of_another_layer_is_not(self) -> None:
+        nodes = [["x", 0, 0, {}], ["x", 0, 0, {}]]
+        layer = layer2("Attention", "att", nodes, causal=False, dropout=0.0, use_scale=False)
+        config = converted_config(keras2(input2("x", 3, 4), layer), K3)
+        assert "use_causal_mask" not in named(config, "att")["inbound_nodes"][0]["kwargs"]
+
 
 class TestHardSigmoid:
     def test_activation_layer_gets_a_scaled_input(self) -> None:
