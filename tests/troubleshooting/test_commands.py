@@ -15,6 +15,7 @@ from policytool.troubleshooting.entries import entries, explain_text
 from tests.conftest import Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.small_models import h5_model, instance, sequential
 from tests.troubleshooting.examples import EXAMPLES
 
 if TYPE_CHECKING:
@@ -81,6 +82,30 @@ def test_check_of_an_entry_shows_the_cause(
     else:
         assert ended.code in {Exit.CLEAN, Exit.FINDINGS}, ended.err
         assert "PT" in ended.out
+
+
+def test_check_finds_a_layer_that_a_release_cannot_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message comes from loading in TF 2.9 to 2.15; the model predicts in TF 2.5."""
+    message = "Value passed to parameter 'weights' has DataType float16 not in list of allowed"
+    text = f"TypeError: {message} values: int32, int64, float32, float64"
+    (match,) = explain_text(text).matches
+    monkeypatch.chdir(tmp_path)
+    layer = instance(
+        "CategoryEncoding",
+        name="ce",
+        batch_input_shape=[None, 1],
+        trainable=True,
+        dtype=instance("Policy", name="mixed_float16"),
+        num_tokens=4,
+        output_mode="multi_hot",
+        sparse=False,
+    )
+    h5_model(tmp_path / "model.h5", sequential(layer), keras_version="2.9.0")
+    ended = run_command(match.entry.check.command)
+    assert ended.code == Exit.FINDINGS
+    assert "CategoryEncoding cannot be built under mixed_float16" in ended.out
 
 
 @THOROUGH
