@@ -172,7 +172,7 @@ class TracedOp(Struct, frozen=True, kw_only=True):
     """The op's name in TensorFlow, such as ``MatMul``."""
 
     dtype: str
-    """The float dtype that the ops compute in, by its name in Keras."""
+    """The dtype that the ops compute in, by its name in Keras."""
 
     count: int
     amp: str | None = None
@@ -194,7 +194,10 @@ class GraphOp(Struct, frozen=True, kw_only=True):
 
     op: str
     dtypes: tuple[str, ...]
-    """The float dtypes of the inputs and outputs, by their names in Keras."""
+    """
+    The float dtypes of the inputs and outputs, and the integers of 8 bits that it multiplies, by
+    their names in Keras.
+    """
 
 
 class Trace(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ a number.
 
 A layer may have several dtypes: under mixed_float16, a BatchNormalization correctly has casts to
 float16 around float32 arithmetic. Therefore a layer has all float dtypes of its scope, and only its
-matrix products, convolutions and RNN kernels are compared with its policy.
+matrix products, convolutions and RNN kernels are compared with its policy. Products of integers of
+8 bits count too, because a layer that Keras 3 has quantized computes with them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from msgspec.structs import replace
 from policytool.formats.document import Observation, TracedOp
 from policytool.model.tree.site import with_sites_above
 from policytool.releases import graph_ops, symbols
+from policytool.releases.dtypes import is_float
 from policytool.support import steps
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
@@ -47,10 +49,10 @@ class Tally:
     """The dtypes and counts of ops; filled while counting."""
 
     dtypes: set[str] = field(default_factory=set)
-    """The float dtypes of all ops."""
+    """The float dtypes of all ops, and those of products of integers."""
 
     computing: set[str] = field(default_factory=set)
-    """The float dtypes of ops that compute."""
+    """The same of ops that compute."""
 
     listed: Counter[tuple[str, str]] = field(default_factory=Counter)
     """
@@ -79,16 +81,19 @@ class Tally:
 
     @property
     def ops(self) -> tuple[TracedOp, ...]:
-        """The ops that are in a list of automatic mixed precision, grouped by list."""
+        """
+        The ops that are in a list of automatic mixed precision, grouped by list, and the products
+        of integers.
+        """
         traced_ops = [
             TracedOp(op=op, dtype=dtype, count=count, amp=graph_ops.amp_list(op, dtype))
             for (op, dtype), count in self.listed.items()
         ]
-        order = ("allow", "infer", "deny", "clear")
+        order = ("allow", "infer", "deny", "clear", None)
         return tuple(
             sorted(
-                (op for op in traced_ops if op.amp),
-                key=lambda op: (order.index(op.amp or ""), op.op, op.dtype),
+                (op for op in traced_ops if op.amp or not is_float(op.dtype)),
+                key=lambda op: (order.index(op.amp), op.op, op.dtype),
             )
         )
 
@@ -96,7 +101,9 @@ class Tally:
     def judged_dtypes(self) -> frozenset[str]:
         """The dtypes of matrix products, convolutions and RNN kernels."""
         return frozenset(
-            dtype for op, dtype in self.listed if graph_ops.amp_list(op, dtype) == graph_ops.ALLOW
+            dtype
+            for op, dtype in self.listed
+            if graph_ops.amp_list(op, dtype) == graph_ops.ALLOW and is_float(dtype)
         )
 
 

@@ -37,6 +37,11 @@ def moves_values(op: str) -> bool:
     return "moves_values" in _facts(op)
 
 
+def multiplies_bytes(op: str) -> bool:
+    """Return whether an op multiplies matrices of any dtype, also of integers of 8 bits."""
+    return "multiplies_bytes" in _facts(op)
+
+
 def path_inputs(op: str, inputs: Sequence[str]) -> Sequence[str]:
     """Return the inputs of an op that must be paths for its result to be a path."""
     input_positions = _facts(op).get("path_inputs")

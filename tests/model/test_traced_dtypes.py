@@ -188,3 +188,17 @@ def seconds_of_scopes(place: Path, many: int) -> float:
         f"dense_{number}" for number in range(many)
     }
     return min(taken)
+
+
+def test_product_in_int8_is_listed_without_a_list_and_never_judged() -> None:
+    """A quantized layer multiplies in int8, and its policy names another dtype."""
+    tally = traced_dtypes.Tally()
+    for op in ("BatchMatMulV3", "Einsum"):
+        tally.add(GraphOp(scope=("a",), op=op, dtypes=("int8",)), 1)
+    tally.add(GraphOp(scope=("a",), op="BatchMatMulV3", dtypes=("float32",)), 1)
+    assert [(op.op, op.dtype, op.amp) for op in tally.ops] == [
+        ("Einsum", "int8", "allow"),
+        ("BatchMatMulV3", "int8", None),
+    ]
+    assert tally.computing == {"int8", "float32"}
+    assert not tally.judged_dtypes

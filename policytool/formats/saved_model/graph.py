@@ -47,6 +47,10 @@ _WITH_CONDITION: Final = frozenset({"If", "StatelessIf", "Case", "StatelessCase"
 _FLOATS: Final = {
     number: name for number, name in dtypes.OF_TENSORFLOW_ENUM.items() if dtypes.is_float(name)
 }
+_FACTORS: Final = _FLOATS | {
+    number: name for number, name in dtypes.OF_TENSORFLOW_ENUM.items() if name in ("int8", "uint8")
+}
+"""The dtypes of matrix products: the layers that Keras 3 quantizes multiply in int8."""
 _ENGINE: Final = "TRTEngineOp"
 _PRECISION: Final = b"precision_mode"
 _ENGINES: Final[dict[bytes, tuple[str, ...]]] = {
@@ -308,7 +312,9 @@ def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator
 
 
 def _node(message: Any) -> _Node:
-    """Return a node of a graph, with the float dtypes in its attributes."""
+    """Return a node of a graph, with the dtypes in its attributes that count for its op."""
+    op = text(message.op)
+    counted = _FACTORS if graph_ops.multiplies_bytes(op) else _FLOATS
     attributes: dict[str, tuple[str, ...]] = {}
     engine: tuple[str, ...] | None = None
     for entry in message.attributes:
@@ -317,9 +323,9 @@ def _node(message: Any) -> _Node:
             engine = _ENGINES.get(value.text.upper())
         numbers: Iterable[int] = (value.type,) if value.type else value.list.types
         attributes[text(entry.key)] = tuple(
-            _FLOATS[number % _REFERENCE] for number in numbers if number % _REFERENCE in _FLOATS
+            counted[number % _REFERENCE] for number in numbers if number % _REFERENCE in counted
         )
-    name, op, inputs = text(message.name), text(message.op), tuple(inputs_of(message))
+    name, inputs = text(message.name), tuple(inputs_of(message))
     if op == _ENGINE and engine is not None:
         # the original segment of the graph runs only if the engine cannot be built
         return _Node(name, op, inputs, engine, ())

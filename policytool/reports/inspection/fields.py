@@ -185,7 +185,9 @@ _OP: Final[Record[TracedOp]] = Record(
     ),
 )
 _OPS: Final = items(_OP)
-_OPS_TEXT: Final = "Graph ops that are on the automatic mixed precision lists, by name and dtype."
+_OPS_TEXT: Final = (
+    "Graph ops that are on the automatic mixed precision lists or multiply int8, by name and dtype."
+)
 
 VARIABLE: Final[Record[Variable]] = Record(
     "",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Bounded
 
-FLOAT, HALF, INT = 1, 19, 3
+FLOAT, HALF, INT, INT8 = 1, 19, 3, 6
 """Numbers of tensorflow/core/framework/types.proto."""
 
 
@@ -99,6 +99,26 @@ def ops(trace: Trace) -> dict[tuple[str, str], tuple[tuple[str, ...], int]]:
 def matmul(name: str, dtype: int, *inputs: str) -> Op:
     """Return a matrix product."""
     return Op(name=name, op="MatMul", inputs=inputs, types={"T": dtype})
+
+
+@pytest.mark.parametrize(
+    ("op", "dtypes"),
+    [("BatchMatMulV3", ("int8",)), ("XlaDotV2", ("int8",)), ("Mul", ()), ("MatMul", ())],
+)
+def test_product_of_integers_of_8_bits(op: str, dtypes: tuple[str, ...]) -> None:
+    """Of 45 exports of Keras 3, those of layers in int8 multiply with BatchMatMulV3."""
+    types = {"Ta": INT8, "Tb": INT8, "Tout": INT}
+    (trace,) = traces(
+        [
+            Op(name="big/product", op=op, types=types),
+            Op(
+                name="out", op="Cast", inputs=("big/product:0",), types={"SrcT": INT, "DstT": FLOAT}
+            ),
+        ],
+        {},
+    )
+    found = ops(trace)
+    assert found.get(("big", op), ((), 0))[0] == dtypes
 
 
 @pytest.mark.parametrize(
