@@ -17,7 +17,7 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.options import UNCHANGED_POLICIES
 from policytool.migration.planning.rebuilt_layers import REVIVES_ALL
-from policytool.model.model import Outcome, verdict_of
+from policytool.model.model import Obstacle, Outcome, verdict_of
 from policytool.releases.releases import BACKENDS, CURRENT, is_known, release_name
 from policytool.reports import layout
 from policytool.reports.page import (
@@ -244,12 +244,19 @@ def _changed_verdicts(migration: Migration) -> Iterator[Fact]:
     is_current = any(verdict.loads for verdict in plan.loaders_after if verdict.loader in CURRENT)
     relevant = [] if is_current else CURRENT
     loaders_by_verdict = group_pairs(
-        ((verdict.outcome, verdict.explanation, verdict.loader in loaded), verdict.loader)
+        (
+            (
+                *(verdict.outcome, verdict.explanation, verdict.loader in loaded),
+                any(cause.kind is Obstacle.DTYPE for cause in verdict.causes),
+            ),
+            verdict.loader,
+        )
         for verdict in plan.loaders_after
         if not verdict.loads and verdict.loader in {*loaded, *relevant}
     )
-    for (outcome, explanation, was_loaded), loaders in loaders_by_verdict.items():
-        hint = _hint(migration, loaders[-1], explanation) if was_loaded else ""
+    for (outcome, explanation, was_loaded, by_dtype), loaders in loaders_by_verdict.items():
+        is_avoidable = was_loaded and not by_dtype  # which no target changes
+        hint = _hint(migration, loaders[-1], explanation) if is_avoidable else ""
         yield Fact(
             label=f"now {OUTCOMES[outcome]}" if was_loaded else OUTCOMES[outcome],
             text=f"{loader_ranges(loaders)}: {explanation}{hint}",
