@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model import inbound_nodes
 from policytool.model.compatibility import revived_layers
+from policytool.model.compatibility.expected_variables import CALIBRATED
 from policytool.model.compatibility.incompatibilities import is_mistaken_root
-from policytool.model.compatibility.quantized_kernels import CALIBRATED
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments

@@ -26,19 +26,17 @@ from policytool.formats.document import NO_WEIGHTS, Layout
 from policytool.model import custom_classes
 from policytool.model.compatibility import restored_nodes, serialized_objects
 from policytool.model.compatibility.expected_variables import (
+    CALIBRATED,
     LORA_VARIABLES,
+    SCALES,
     ExpectedVariable,
     LayerVariables,
+    added_count,
     archive_reason,
     hdf5_reason,
+    matrix_shape,
     named_reason,
     path_reason,
-)
-from policytool.model.compatibility.quantized_kernels import (
-    CALIBRATED,
-    SCALES,
-    added_count,
-    matrix_shape,
 )
 from policytool.model.compatibility.restored_nodes import WITHOUT_GENERATORS
 from policytool.model.compatibility.shared_layers import SharedLayer, shared_layers
