@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats.base import Probe, failed_download, is_serialised, parse_json
 from policytool.formats.document import (
     Document,
+    Endpoint,
+    EndpointArgument,
     Layout,
     ObjectNode,
     Observation,
@@ -31,7 +33,6 @@ from policytool.formats.saved_model import (
     is_without_graph,
 )
 from policytool.formats.saved_model import graph as _graph
-from policytool.formats.saved_model.endpoints import root_endpoints
 from policytool.formats.saved_model.graph_bodies import OP, TableReader, text
 from policytool.releases import dtypes, keras_objects
 from policytool.support import limits
@@ -56,6 +57,16 @@ COPIES: Final = "_all_variables"
 The attribute in which ``export`` of Keras 3 stores copies of all variables
 (keras/src/export/saved_model.py).
 """
+
+_ARGUMENT_KINDS: Final = {
+    "tensor": EndpointArgument.TENSOR,
+    "list": EndpointArgument.LIST,
+    "dict": EndpointArgument.DICT,
+}
+"""The fields of ``ArgumentKind``."""
+
+_MOST_TRACES: Final = 8
+"""The number of traces of a function that are compared; ``model.export`` writes one."""
 
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 
@@ -521,7 +532,7 @@ def _copies(objects: Any) -> frozenset[int]:
 
 def _signatures(graph: Any) -> Iterator[Signature]:
     """Return the signatures of a graph, sorted by name."""
-    endpoints = root_endpoints(graph.object_graph)
+    endpoints = _root_endpoints(graph.object_graph)
     for entry in sorted(graph.signatures, key=lambda entry: entry.key):
         if _graph.is_internal(entry.key):
             continue
@@ -537,3 +548,53 @@ def _signatures(graph: Any) -> Iterator[Signature]:
             output_shapes={key: _open_shape(tensor) for key, tensor in outputs.items()},
             endpoint=endpoints.get(text(entry.key)),
         )
+
+
+def _root_endpoints(objects: Any) -> Mapping[str, Endpoint]:
+    """
+    Return the functions that the root object has and that one argument calls, by name, such as
+    ``serve``, which ``model.export`` writes. ``keras.layers.TFSMLayer`` calls them instead of the
+    signature of this name.
+    """
+    if not objects.nodes:
+        return {}
+    concrete = {entry.key: entry.value for entry in objects.concrete_functions}
+    endpoints = {}
+    for edge in objects.nodes[0].children:
+        if 0 <= edge.node_id < len(objects.nodes):
+            names = objects.nodes[edge.node_id].function.concrete_functions[:_MOST_TRACES]
+            found = {
+                _endpoint(concrete[name].inputs) if name in concrete else None for name in names
+            }
+            if len(found) == 1 and (endpoint := found.pop()) is not None:
+                endpoints[text(edge.local_name)] = endpoint
+    return endpoints
+
+
+def _endpoint(parts: Any) -> Endpoint | None:
+    """
+    Return a concrete function; None if one argument does not call it. ``Model.call`` has further
+    arguments, ``training`` and ``mask``, whose defaults are None.
+    """
+    from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
+
+    try:
+        structure = protobuf_messages.parse("FunctionInputs", b"".join(parts))
+    except (ValueError, protobuf_messages.MessagesError):
+        return None  # damaged or huge; only advice depends on it
+    # a tuple of the positional arguments, which are a tuple, and of the keyword arguments
+    arguments: Any = structure.tuple.values[0].tuple.values if structure.tuple.values else ()
+    if not arguments or not all(argument.HasField("none") for argument in arguments[1:]):
+        return None
+    kind = next(
+        (kind for field, kind in _ARGUMENT_KINDS.items() if arguments[0].HasField(field)), None
+    )
+    if kind is None:
+        return None
+    return Endpoint(
+        argument=kind,
+        names=(
+            *(text(value.tensor.name) for value in arguments[0].list.values),
+            *sorted(text(field.key) for field in arguments[0].dict.fields),
+        ),
+    )
