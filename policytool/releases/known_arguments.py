@@ -6,6 +6,10 @@ they refuse, and which they miss.
 them, and explains it). A loader is asked about a class that is named alone, and about one whose
 module stands beside it: what Keras looks up differs.
 
+``data/class_modules.json`` has the modules in which each release finds which class and activation
+(``fixtures/class_modules.py`` asks them). A file stores the module beside the name, and TF 2.12 and
+later and Keras 3 look the name up there.
+
 ``data/training_names.json`` has the losses, metrics and schedules that each release finds by name
 in a training configuration.
 """
@@ -402,3 +406,39 @@ def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
 @cache
 def _releases(ranges: str) -> frozenset[str]:
     return expand_ranges(ranges, data.read("training_names")["releases"])
+
+
+_PACKAGES: Final = frozenset({"keras", "tf_keras", "builtins"})
+"""The packages whose modules were asked about; others have classes of users."""
+
+
+@cache
+def is_misplaced(loader: str, module: str, name: str) -> bool:
+    """
+    Return whether a release does not find a class or an activation that it or another release has
+    in a module of Keras.
+    """
+    if module.partition(".")[0] not in _PACKAGES:
+        return False
+    rows = data.read("class_modules")["modules"].get(module, {})
+    is_found = any(
+        name in found.split() and loader in _asked_releases(ranges)
+        for ranges, found in rows.items()
+    )
+    return not is_found and is_name(name)
+
+
+def is_name(name: str) -> bool:
+    """Return whether some release has a class or an activation of this name."""
+    return name in _names_in_modules()
+
+
+@cache
+def _names_in_modules() -> frozenset[str]:
+    modules = data.read("class_modules")["modules"].values()
+    return frozenset(name for rows in modules for found in rows.values() for name in found.split())
+
+
+@cache
+def _asked_releases(ranges: str) -> frozenset[str]:
+    return expand_ranges(ranges, data.read("class_modules")["releases"])

@@ -21,7 +21,6 @@ from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES, storage
 from policytool.releases import (
-    class_modules,
     dtype_support,
     keras_objects,
     known_arguments,
@@ -410,7 +409,7 @@ def _is_root_misplaced(loader: str) -> Callable[[Evidence], bool]:
         return (
             module is not None
             and name in MODEL_CLASSES
-            and class_modules.is_misplaced(loader, module, name)
+            and known_arguments.is_misplaced(loader, module, name)
         )
 
     return is_misplaced
@@ -421,13 +420,13 @@ def _is_misplaced(loader: str, *, models: bool) -> Callable[[Evidence], bool]:
     return lambda evidence: any(
         module is not None
         and (name in MODEL_CLASSES) is models
-        and class_modules.is_misplaced(loader, module, name)
+        and known_arguments.is_misplaced(loader, module, name)
         for module, name in evidence.traits.places | evidence.traits.wrapped_places
     )
 
 
 def _is_homeless(places: Iterable[tuple[str | None, str]]) -> bool:
-    return any(module is None and class_modules.is_known(name) for module, name in places)
+    return any(module is None and known_arguments.is_name(name) for module, name in places)
 
 
 def _is_function_misplaced(loader: str) -> Callable[[Evidence], bool]:
@@ -439,7 +438,7 @@ def _is_function_misplaced(loader: str) -> Callable[[Evidence], bool]:
     def is_lost(module: str | None, name: str) -> bool:
         if module is None:
             return is_since(loader, "keras3.7")
-        return not module or class_modules.is_misplaced(loader, module, name)
+        return not module or known_arguments.is_misplaced(loader, module, name)
 
     return lambda evidence: any(
         known_arguments.is_known(known_arguments.ACTIVATIONS, name) and is_lost(module, name)

@@ -20,7 +20,7 @@ from policytool.formats.hdf5.read import TRAINING
 from policytool.model import optimizer_config
 from policytool.model.compatibility.incompatibilities import UNICODE_TEXT
 from policytool.model.optimizer_config import UnmappedError, trainable_tensors
-from policytool.releases import class_modules, dtypes, keras_objects, known_arguments
+from policytool.releases import dtypes, keras_objects, known_arguments
 from policytool.releases.policy import Dynamic
 from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import LOADERS, position, releases_in
@@ -260,7 +260,7 @@ def _is_misplaced(loader: str) -> Callable[[TrainingEvidence], bool]:
         return any(
             serialized.module is not None
             and serialized.registered_name in (None, serialized.class_name)
-            and class_modules.is_misplaced(loader, serialized.module, serialized.class_name)
+            and known_arguments.is_misplaced(loader, serialized.module, serialized.class_name)
             for serialized in objects
             if serialized is not None
         )
