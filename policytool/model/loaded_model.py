@@ -15,6 +15,7 @@ from policytool.model.layer_graph import connections, graphs
 from policytool.model.tree import INPUT_CLASS, Unspelled, layer_objects
 from policytool.model.tree.layer_objects import entries_of
 from policytool.releases import dtypes, generations, policy, symbols
+from policytool.releases.generations import SubPolicy
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
 from policytool.support.grouping import group_pairs
@@ -344,13 +345,15 @@ class LoadedModel:
     def computing_layers(self) -> tuple[Layer, ...]:
         """
         The layers that compute in a float dtype, or in that of their first input: neither input
-        layers nor models that contain layers. Reports of dtypes count these layers.
+        layers, models that contain layers, nor layers that another layer creates with its own
+        policy, such as the cell of an LSTM. Reports of dtypes count these layers.
         """
         return tuple(
             layer
             for index, layer in enumerate(self.layers)
             if not self.is_input(index)
             and not (self.sites[index].is_model and self.children.get(index))
+            and not (self.sites[index].sub_policy is SubPolicy.OWN and not self.sites[index].stored)
             and (layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype))
         )
 

@@ -17,6 +17,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import policytool
+from policytool.formats import format_detection
+from policytool.model import reading
 from policytool.model.model import Layer, Source
 from policytool.releases.policy import Dynamic, Fixed
 from tests.helpers.cases import for_each
@@ -478,3 +480,12 @@ def test_weights_file_has_the_variables_of_the_live_model(case: Case) -> None:
     assert {layer.policy for layer in model.layers} == {None}
     assert model.format == "weights"
     assert "no-policy" in [observation.code for observation in model.observations]
+
+
+def test_layers_that_compute_include_only_cells_in_the_config() -> None:
+    """``check`` counts the layers that a conversion changes: RNN stores its cell, LSTM does not."""
+    path = FIXTURES / "keras3.6" / "rnn_mixed.json"
+    loaded = reading.load_model(format_detection.document(path, path.name))
+    paths = {layer.path for layer in loaded.computing_layers}
+    assert {"net/lstm", "net/rnn", "net/rnn/lstm_cell"} <= paths
+    assert not {"net/sequence", "net/lstm/lstm_cell"} & paths
