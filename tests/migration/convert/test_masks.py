@@ -851,3 +851,13 @@ class TestOddCalls:
         """Such as the output of a nested model without a class."""
         network = Network(units=(), inputs=[], outputs=[])
         assert network_dtypes(network).of(Reference(layer="missing")) is None
+
+
+@pytest.mark.parametrize("version", ["2.2.4-tf", "2.3.0-tf", "2.4.0"])
+def test_masks_of_releases_that_store_the_first_policies_are_known(version: str) -> None:
+    """TF 2.1 to 2.3 write ``Policy`` without a loss scale, and use masks as later releases do."""
+    mixed = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+    dense = layer2("Dense", "out", [["lstm", 0, 0, {}]], units=1)
+    lstm = lstm2("embedding", recurrent_activation="sigmoid", dtype=mixed)
+    model = keras2(input2("ids", 3), embedding2("ids", "embedding"), lstm, dense)
+    assert not refusals({**model, "keras_version": version}, K3)
