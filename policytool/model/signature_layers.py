@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import EndpointArgument
+from policytool.formats.saved_model import SLOTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from policytool.formats.document import Signature
+    from policytool.formats.document import Observation, Signature
 
 _DEFAULT: Final = "serving_default"
 
@@ -27,6 +28,11 @@ def is_default(signature: Signature, signatures: Sequence[Signature]) -> bool:
         for other in signatures
         if other.name == _DEFAULT
     )
+
+
+def needs_keras2(observations: Iterable[Observation]) -> bool:
+    """Return whether TF 2.16 and later load a SavedModel only if tf_keras is installed."""
+    return any(observation.code == SLOTS for observation in observations)
 
 
 def layer_call(signatures: Sequence[Signature]) -> str | None:

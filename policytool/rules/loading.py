@@ -12,7 +12,7 @@ from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import stored_variables
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
-from policytool.model.signature_layers import layer_call
+from policytool.model.signature_layers import layer_call, needs_keras2
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
     EXPORTERS,
@@ -249,7 +249,8 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
     if case.loaded is None:
         call = layer_call(case.model.signatures) if family_of(loader) == KERAS3 else None
         if call is not None:
-            return f"use it as a layer: {call}"
+            package = "install tf_keras, and " if needs_keras2(case.model.observations) else ""
+            return f"{package}use it as a layer: {call}"
         return _WITHOUT_CONFIG.get(case.document.format, rebuild)
     if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
         return f"if you trust its author, {rebuild}"

@@ -10,7 +10,7 @@ import pytest
 
 from policytool.formats.document import Signature
 from policytool.formats.format_detection import document
-from policytool.model.signature_layers import layer_call
+from policytool.model.signature_layers import layer_call, needs_keras2
 from policytool.releases import exports
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import FIXTURES
@@ -159,6 +159,40 @@ def test_exported_models_run_as_layers_as_advised(
         call = layer_call(document(path, kind).signatures)
         assert call is not None
         run_captured([compat_python, "-c", LAYER, path, call], env=env, timeout=None)
+
+
+LOAD: Final = """
+import sys
+if sys.argv[1] == "without":
+    sys.modules["tf_keras"] = None
+import tensorflow as tf
+for path in sys.argv[2:]:
+    try:
+        tf.saved_model.load(path)
+        print("loads")
+    except AttributeError as error:
+        print(error)
+"""
+"""Prints which models load with tf_keras or without it."""
+
+
+@pytest.mark.compat
+def test_slot_variables_need_tf_keras_as_told(compat_python: Path) -> None:
+    """TensorFlow restores the optimizers of TF 2.1 to 2.10 with a class of Keras 2."""
+    names = ("tf2.1/exp_mf16_fixed128", "tf2.5/exp_mf16_fixed128", "tf2.15/adam_autowrap_mf16")
+    paths = [FIXTURES / name for name in names]
+    for package in ("with", "without"):
+        done = run_captured(
+            [compat_python, "-c", LOAD, package, *paths],
+            env={**os.environ, **ENVIRONMENT},
+            timeout=None,
+        )
+        for path, line in zip(paths, done.stdout.splitlines(), strict=True):
+            is_needed = needs_keras2(document(path, path.name).observations)
+            fails = is_needed and package == "without"
+            assert line == (
+                "'_UserObject' object has no attribute 'add_slot'" if fails else "loads"
+            ), path
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ from policytool.formats.saved_model import (
     KERAS,
     KERAS_PREFIX,
     MISSING,
+    SLOTS,
     is_without_graph,
 )
 from policytool.formats.saved_model import graph as _graph
@@ -119,6 +120,7 @@ def read(probe: Probe) -> Document:
     )
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
     observations += graph_bodies.escaping_assets(probe, saved.meta_graphs)
+    observations += _optimizer_slots(graph.object_graph)
     return Document(
         path=probe.shown,
         format="savedmodel",
@@ -331,6 +333,22 @@ def _metadata(
     count = len(graph.nodes)
     observations += [_stray_metadata(index) for index in texts if not 0 <= index < count]
     return parts, {index: place for index, place in part_by_node.items() if 0 <= index < count}
+
+
+def _optimizer_slots(objects: Any) -> Iterator[Observation]:
+    """
+    Yield the observation that an optimizer has slot variables. TensorFlow calls ``add_slot`` of the
+    optimizer while it loads any SavedModel, and only Keras 2 registers a class for it. TF 2.16 and
+    later import it from tf_keras (tensorflow/python/saved_model/load.py; measured in TF 2.4 to
+    2.15, and in TF 2.16 and 2.21 with and without tf_keras).
+    """
+    if any(node.slots for node in objects.nodes):
+        yield Observation(
+            code=SLOTS,
+            message="tf.saved_model.load and TFSMLayer of TF 2.16 and later need the package "
+            "tf_keras to load it, because it has variables of an optimizer of Keras 2",
+            where=GRAPH,
+        )
 
 
 def _different_metadata(index: int) -> Observation:

@@ -20,7 +20,7 @@ from policytool.formats import TITLES, orbax
 from policytool.formats.document import LOST_VALUES
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Source
-from policytool.model.signature_layers import is_default, layer_call
+from policytool.model.signature_layers import is_default, layer_call, needs_keras2
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT, EXPORTERS
@@ -396,10 +396,16 @@ def _serving(model: Model) -> Sentence | None:
         if every_layer
         else "TF Serving and tf.saved_model.load"
     )
+    package = (
+        "; TF 2.16 and later also need the package tf_keras"
+        if needs_keras2(model.observations)
+        else ""
+    )
     text = (
         f"{programs} run its {'signatures' if further_count else 'signature'} "
         f"{signature_words(first, with_shapes=False)}{others}"
         f"{'' if every_layer else _layer_words(running)}"
+        f"{package}"
     )
     return Sentence(text=text, tone=Tone.GOOD)
 
