@@ -127,6 +127,7 @@ EXAMPLES: Final = {
         files={}, fix_files={"model.h5": "tf2.15/default_float32.h5"}, shown="keras3.15"
     ),
     "already-quantized": archive("keras3.6/int8.keras", "int8_from_float32"),
+    "quantization-config": archive("keras3.15/default_float32.keras", "float32"),
     "weight-shape": h5("tf2.15/default_float32.h5", "dense"),
     "weights-layout": h5("keras3.15/default_float32.h5", "dense"),
     "weights-suffix": h5("tf2.15/default_float32.h5", "HDF5"),
@@ -172,6 +173,7 @@ EXAMPLES: Final = {
     "different-installations": Example(files={}, shown="keras3.15"),
     "tfjs-shapes": h5("keras3.15/default_float32.h5"),
     "signature-name": exported("tf2.15/global_mixed_float16", "serving_default"),
+    "signature-function": exported("tf2.15/global_mixed_float16", "serving_default"),
     "savedmodel-tags": exported("tf2.15/global_mixed_float16", "serving_default"),
     "duplicate-names": h5("tf2.15/default_float32.h5", "dense"),
     "locked-file": h5("tf2.15/default_float32.h5", "HDF5"),
