@@ -90,6 +90,7 @@ EXAMPLES: Final = {
     ),
     "truncated-file": h5("truncated", "truncated"),
     "pretrained-weights": h5("tf2.15/default_float32.h5", "dense"),
+    "transformers-weights": h5("tf2.15/default_float32.h5", "dense"),
     "directory-as-file": exported("tf2.1/default_float32", "SavedModel"),
     "keras-file-not-zip": archive("tf2.1/adam_autowrap_mf16.h5", "HDF5"),
     "hub-module": exported("tf2.15/default_float32", "SavedModel"),
