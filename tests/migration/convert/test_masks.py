@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tests.helpers.convertible_models import Config
 
 K2, K3 = "tf_keras2.21", "keras3.15"
+KEEPS_CAST_MASKS: Final = {"keras_version": "3.15.1"}
+"""In a config: written by a release whose casts keep masks, unlike those of Keras 3.5 to 3.13."""
+
 NUMPY: Final = "keras.src.ops.numpy"
 
 
@@ -242,8 +245,8 @@ class TestMerges:
             ),
             merged,
         )
-        text = refusals(model, K2)
-        assert "(Multiply) uses the mask of 2 of its inputs in Keras 3.8" in text
+        text = refusals(model | KEEPS_CAST_MASKS, K2)
+        assert "(Multiply) uses the mask of 2 of its inputs in Keras 3.15" in text
 
     def test_more_than_three_inputs_follow_the_rule_of_three(self) -> None:
         names = ("a", "b", "c", "d")
@@ -676,8 +679,22 @@ class TestOtherMasks:
             "Masking", "masking", tensor("x"), mask_value=0.0, dtype=policy("mixed_float16")
         )
         lstm = layer3("LSTM", "lstm", tensor("masking"), units=2)
-        config = converted_config(keras3(input3("x", 3, 4), masking, lstm), K2)
+        model = keras3(input3("x", 3, 4), masking, lstm)
+        config = converted_config(model | KEEPS_CAST_MASKS, K2)
         assert named(config, "lstm")["inbound_nodes"] == [[["masking", 0, 0, {}]]]
+
+    @pytest.mark.parametrize(
+        ("version", "adds_argument"), [("3.4.1", False), ("3.8.0", True), ("3.14.0", False)]
+    )
+    def test_cast_input_loses_its_mask_in_some_releases(
+        self, version: str, *, adds_argument: bool
+    ) -> None:
+        """Keras 3.5 to 3.13 lose the mask of a float32 Embedding in a layer of mixed precision."""
+        lstm = layer3("LSTM", "lstm", tensor("a"), units=2, dtype=policy("mixed_float16"))
+        model = keras3(input3("x", 3), embedding3("x", "a"), lstm)
+        config = converted_config(model | {"keras_version": version}, K2)
+        source = named(config, "lstm")["inbound_nodes"][0][0][0]
+        assert (source != "a") is adds_argument
 
 
 MIXED2: Final = {"class_name": "Policy", "config": {"name": "mixed_bfloat16"}}
@@ -720,7 +737,7 @@ class TestBordersOfNestedModels:
         model = keras3(
             input3("x", 3, 4), self.masking3(), nested3("masking", input3("z", 3, 4), lstm)
         )
-        config = converted_config(model, K2)
+        config = converted_config(model | KEEPS_CAST_MASKS, K2)
         cast = named(config, "inner_cast")
         assert (cast["class_name"], cast["config"]["activation"]) == ("Activation", "linear")
         assert cast["inbound_nodes"] == [[["masking", 0, 0, {}]]]
@@ -760,7 +777,7 @@ class TestBordersOfNestedModels:
         embedding["config"]["dtype"] = policy(dtype)
         attended = layer3("AdditiveAttention", "attention", [tensor("inner"), tensor("a")])
         model = keras3(input3("x", 3), embedding, nested3("a", input3("z", 3, 4), mha), attended)
-        config = converted_config(model, K2)
+        config = converted_config(model | KEEPS_CAST_MASKS, K2)
         *_, call = named(config, "attention")["inbound_nodes"][0][0]
         assert (call["mask"][-1] is None) is (dtype == "float32")
 

@@ -56,7 +56,7 @@ from policytool.model.flow import BEFORE_CHAIN
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import Values, layer_facts
-from policytool.releases.releases import KERAS3, family_of
+from policytool.releases.releases import KERAS3, family_of, releases_in
 from policytool.support import steps
 
 if TYPE_CHECKING:
@@ -72,6 +72,13 @@ EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in ATTENTION_INPUTS))
 
 GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
 """The arguments of calls that are masks."""
+
+_LOSING: Final = releases_in("keras3.5 to keras3.13")
+"""
+The releases in which the cast of an input to a layer's compute dtype has no mask, both while a
+model is built and while it runs (measured with 11 kinds of layers in each release from 3.0 to 3.15;
+``Layer.__call__`` of 3.14 has the comment "Prevent _keras_mask from disappearing").
+"""
 
 CallKey = tuple[Scope, str, int]
 """A call of a layer: the nested models around it, the layer's name, the number of the call."""
@@ -230,8 +237,9 @@ class MaskFlow:
                 for item in (value if isinstance(value, list | tuple) else [value])
             )
             return _InputMasks(built=argument_masks, run=argument_masks)
-        built = tuple(self._built.get(reference) for reference in inputs)
-        run = tuple(self._run.get(reference) for reference in inputs)
+        tensors_in = [None if self._loses_mask(unit, tensor) else tensor for tensor in inputs]
+        built = tuple(self._built.get(tensor) if tensor else None for tensor in tensors_in)
+        run = tuple(self._run.get(tensor) if tensor else None for tensor in tensors_in)
         has_mask_argument = layer_facts(unit.class_name).takes_mask or unit.network is not None
         if has_mask_argument and not self._is_source and not self._ignores_masks(unit, arguments):
             run = tuple(map(self._mask_from_build, built, run))
@@ -367,6 +375,10 @@ class MaskFlow:
         ):
             return False
         return not self._is_cast(unit, tensor)
+
+    def _loses_mask(self, unit: Unit, tensor: Reference) -> bool:
+        """Return whether a layer casts a tensor, and its cast has no mask."""
+        return self._release in _LOSING and unit.network is None and self._is_cast(unit, tensor)
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether a layer is known to cast an input tensor."""
