@@ -19,7 +19,7 @@ from policytool.model import inbound_nodes, optimizer_config
 from policytool.model.compatibility.revived_layers import are_called, has_graphs
 from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
-from policytool.model.tree import MODEL_CLASSES, storage
+from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES, storage
 from policytool.releases import (
     dtype_support,
     keras_objects,
@@ -158,6 +158,35 @@ class Evidence(Struct, frozen=True, kw_only=True):
             str(keras_objects.class_of(metadata))
             for metadata in self.document.parts.values()
             if isinstance(metadata, dict) and metadata.get("must_restore_from_config") is True
+        )
+
+    @property
+    def has_shape_objects(self) -> bool:
+        """
+        Whether a SavedModel has a Sequential with an input shape in the format of TF 2.2 and later,
+        an object with the class ``__tuple__``.
+        """
+        sites = self.shapes.sites if self.shapes is not None else ()
+        return any(
+            site.parent is not None
+            and sites[site.parent].class_name == "Sequential"
+            and site.class_name != INPUT_CLASS
+            and isinstance((site.config or {}).get("batch_input_shape"), dict)
+            for site in sites
+        )
+
+    @property
+    def iou_dtypes(self) -> frozenset[tuple[str, str]]:
+        """The dtype of each MeanIoU in a SavedModel, and that of its variables."""
+        nodes = self.document.nodes
+        return frozenset(
+            (str(metadata.get("dtype")), variable.dtype)
+            for node in nodes.values()
+            if node.part is not None
+            and isinstance(metadata := self.document.parts[node.part], dict)
+            and keras_objects.class_of(metadata) == "MeanIoU"
+            for _, child in node.children
+            if (variable := nodes[child].variable) is not None
         )
 
     @property
@@ -516,7 +545,6 @@ _NO_LAYER_CLASS: Final = (
     "a layer class of Keras has a module that does not contain it; Keras writes keras.layers"
 )
 _NO_MODEL_CLASS: Final = "the model class is in a module that does not exist in Keras 3"
-_SEPARATE: Final = "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later"
 EXPORTED: Final = (
     "exported for serving, so that load_model in Keras 2 does not return a Keras model"
 )
@@ -734,7 +762,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "savedmodel",
         "tf1.15 to tf2.4",
-        _SEPARATE,
+        "its metadata is only in keras_metadata.pb, which needs TF 2.5 or later",
         _has_separate_metadata,
     ),
     # TF 2.5 reads the file, but not the configs of models of connected layers in it
@@ -742,7 +770,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.5",
-        _SEPARATE,
+        "the configs of its models are only in keras_metadata.pb, which needs TF 2.6 or later",
         lambda evidence: _has_separate_metadata(evidence) and has_graphs(evidence.document),
     ),
     _row(
@@ -765,6 +793,27 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf2.1",
         "its functional models store input shapes in the format of a later release",
         lambda evidence: evidence.is_written_in("tf2.2 to tf2.9") and _is_functional(evidence),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf1.15 to tf2.1",
+        "its Sequential models store input shapes in the format of a later release",
+        lambda evidence: evidence.has_shape_objects,
+    ),
+    _row(
+        Obstacle.VARIABLES,
+        "savedmodel",
+        "tf2.3 to tf2.4",
+        "TF 2.4 and older create the variable of a MeanIoU only in float64",
+        lambda evidence: any(stored != "float64" for _, stored in evidence.iou_dtypes),
+    ),
+    _row(
+        Obstacle.VARIABLES,
+        "savedmodel",
+        "tf2.5 on",
+        "TF 2.5 and later create the variable of a MeanIoU in the dtype of the metric",
+        lambda evidence: any(stored != dtype for dtype, stored in evidence.iou_dtypes),
     ),
     _row(
         Obstacle.CONTAINER,

@@ -28,6 +28,7 @@ from tests.helpers.convertible_models import input2, layer2
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import (
     Config,
+    Object,
     dense,
     h5_model,
     instance,
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 FLOATS: Final[Config] = instance(
     "InputLayer", batch_input_shape=[None, 6, 4], dtype="float32", name="a"
 )
+DT_FLOAT, DT_DOUBLE = 1, 2
+"""The dtypes of variables (tensorflow/core/framework/types.proto)."""
+
 ATTENTION: Final[Config] = instance(
     "MultiHeadAttention", name="b", trainable=True, dtype="float32", num_heads=2, key_dim=3
 )
@@ -1079,6 +1083,63 @@ def test_layer_that_cannot_be_built_in_a_saved_model(
     path = saved_model(tmp_path / "model", [root, layer], separate=True)
     causes = policytool.inspect(path).releases["tf2.15"].causes
     assert any("cannot be built under" in cause.reason for cause in causes) is fails
+
+
+def _failing(path: Path, reason: str) -> set[str]:
+    """Return the releases that fail to load a file for a reason."""
+    return {
+        release
+        for release, verdict in policytool.inspect(path).releases.items()
+        if any(reason in cause.reason for cause in verdict.causes)
+    }
+
+
+@pytest.mark.parametrize(
+    ("shape", "fails"),
+    [
+        ({"class_name": "__tuple__", "items": [None, 3]}, {"tf1.15", "tf2.0", "tf2.1"}),
+        ([None, 3], set()),
+    ],
+)
+def test_first_layer_of_a_sequential_with_the_object_of_a_shape(
+    tmp_path: Path, shape: object, fails: Collection[str]
+) -> None:
+    """TF 1.15 and 2.1 create an input from the shape: "Error converting shape to a TensorShape"."""
+    config = dense("d")["config"] | {"batch_input_shape": shape}
+    root = keras_object(
+        "m",
+        "Sequential",
+        identifier="_tf_keras_sequential",
+        children=[("layer-0", 1)],
+        config={"name": "m", "layers": [dense("d") | {"config": config}]},
+    )
+    path = saved_model(tmp_path / "model", [root, keras_object("d", "Dense", config=config)])
+    assert _failing(path, "its Sequential models store input shapes") == fails
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "fails"),
+    [
+        ("float32", DT_FLOAT, {"tf2.3", "tf2.4"}),  # as TF 2.5 and later write it
+        ("float32", DT_DOUBLE, {"tf2.5", "tf2.9", "tf2.12", "tf2.15", "tf_keras2.21"}),
+        ("float64", DT_DOUBLE, set()),
+    ],
+)
+def test_dtype_of_the_variable_of_a_mean_iou(
+    tmp_path: Path, dtype: str, stored: int, fails: Collection[str]
+) -> None:
+    """TF 2.5 changed it from float64 to the dtype of the metric (keras/metrics.py)."""
+    root = keras_object("m", "Net", identifier="_tf_keras_model", children=[("iou", 1)])
+    metric = keras_object(
+        "iou",
+        "MeanIoU",
+        identifier="_tf_keras_metric",
+        dtype=dtype,
+        children=[("total_confusion_matrix", 2)],
+    )
+    variable = Object(variable=("total_confusion_matrix", stored, (2, 2)))
+    path = saved_model(tmp_path / "model", [root, metric, variable])
+    assert _failing(path, "the variable of a MeanIoU") == fails
 
 
 @pytest.mark.parametrize(
