@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policytool.migration.planning.options import Assignment, Options, Outputs
-from policytool.numerics.check_results.checks import OverflowProbe, RecordedFile
-from policytool.numerics.check_results.verdicts import Advice, JudgementSubject, OutputKind, Ruling
+from policytool.numerics.check_results.checks import GraphRewrite, OverflowProbe, RecordedFile
+from policytool.numerics.check_results.verdicts import (
+    Advice,
+    Answer,
+    JudgementSubject,
+    OutputKind,
+    Ruling,
+)
 from policytool.numerics.verdicts.safety import SafetyRule, answer_outputs
 from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.releases.policy import Dynamic
@@ -207,6 +213,29 @@ def _metric(
         outputs, SafetyRule(kinds={"probabilities": OutputKind.BINARY}), metric
     )
     return check(replace(result, verdict=replace(result.verdict, metric=metric), answers=answers))
+
+
+def test_graph_that_the_rewrite_does_not_change_is_undecided() -> None:
+    """The two runs are the same, and show nothing about the policy."""
+    unchanged = GraphRewrite(
+        option="auto_mixed_precision",
+        said="TensorFlow's rewrite for GPUs",
+        ops=0,
+        total=31,
+        casts=0,
+        narrow_before=48,
+        by_type={},
+        unchanged="the rewrite changes nothing: 48 ops of this graph already compute in 16 bits",
+    )
+    same = run(
+        call("net/hidden", 0.0), outputs=(output("scores", 0.0, changed=changes()),), inputs=OWN
+    )
+    assert same.answer is Answer.SAFE
+    same = replace(same, rewrite=unchanged)
+    assert same.answer is Answer.UNDECIDED
+    assert not same.holds
+    words = "Undecided in mixed_float16: the rewrite changes nothing: 48 ops of this graph"
+    assert words in rendered("table", check(same), View(width=200))
 
 
 def test_the_output_without_labels_is_named() -> None:

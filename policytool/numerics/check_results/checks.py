@@ -239,8 +239,17 @@ class CheckRun(Struct, frozen=True, kw_only=True):
 
     @property
     def answer(self) -> Answer:
-        """Whether the candidate is safe; undecided for synthetic inputs."""
-        return self.measured if self.is_on_data and not self.missing else Answer.UNDECIDED
+        """
+        Whether the candidate is safe; undecided for synthetic inputs, and for a rewrite that
+        changed nothing.
+        """
+        is_test = self.is_on_data and not self.missing and not self.is_unchanged
+        return self.measured if is_test else Answer.UNDECIDED
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the rewrite of a graph changed nothing, so that the run tests no policy."""
+        return self.rewrite is not None and self.rewrite.unchanged is not None
 
     @property
     def has_changes(self) -> bool:
@@ -264,7 +273,9 @@ class CheckRun(Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether no measurement shows a problem of the candidate."""
+        """Whether no measurement shows a problem of the candidate, if one was made."""
+        if self.is_unchanged:
+            return False
         if not self.is_on_data:
             return self.verdict.passed
         harmless = {None, Open.FEW, *([Open.CONSTANT] if self.verdict.passed else [])}

@@ -9,6 +9,8 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from policytool.numerics.check_results.checks import InputKind
 from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
 from policytool.numerics.check_results.verdicts import (
@@ -84,8 +86,6 @@ def caveats(check: Check) -> list[str]:
 
 def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
     """Yield the open questions of a run."""
-    if run.rewrite is not None and run.rewrite.unchanged is not None:
-        yield "the rewrite changed nothing, so this run does not test the policy"
     if run.random:
         yield (
             f"{join_first(run.random)} "
@@ -283,11 +283,10 @@ def side_facts(check: Check) -> Iterator[tuple[str, str]]:
     both = {"reference": check.reference, "candidate": check.candidate}
     sides = {"model": check.candidate} if check.is_recording else both
     libraries = list(dict.fromkeys(side.library for side in sides.values() if side.library))
+    is_graph = any(run.rewrite is not None for run in check.runs)  # whose ops have the dtypes
     for label, side in sides.items():
-        yield (
-            label,
-            " · ".join([*side_words(side), *([side.library] if len(libraries) > 1 else [])]),
-        )
+        words = side_words(replace(side, policies={}) if is_graph else side)
+        yield label, " · ".join([*words, *([side.library] if len(libraries) > 1 else [])])
         if side.kept:
             yield "kept", _kept_layers(side)
     release = [

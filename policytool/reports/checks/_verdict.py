@@ -129,6 +129,8 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         return (
             f"Differs from the recorded run{library_words} on {input_words}: {'; '.join(findings)}"
         )
+    if run.rewrite is not None and run.rewrite.unchanged is not None:
+        return f"{WORDS[answer]}{policy_words}: {run.rewrite.unchanged}"
     if not run.is_on_data:
         evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]
         step = [_TO_DECIDE.format(_add_inputs(run))] if answer is Answer.UNDECIDED else []
