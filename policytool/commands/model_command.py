@@ -185,7 +185,7 @@ class _Outcome(Struct, frozen=True, kw_only=True):
     """The output, if it already exists."""
 
     keeps_format: bool = False
-    """Whether ``--in-place`` can write the result."""
+    """Whether ``--in-place`` can write the result, and the file has no other target."""
 
     policies: tuple[tuple[str, str | None], ...] = ()
     """The paths of the layers of the result, with their policies."""
@@ -244,7 +244,8 @@ def plan_commands(
     known: set[tuple[tuple[str, ...] | None, str | None]] = set()
     for name in options.names:
         single = replace(options, targets=loaders_of((name,)), target_names=(name,))
-        planner = _Planner(case, source, single, rules.findings(case, single))
+        own_findings = rules.findings(case, single)
+        planner = _Planner(case, source, single, own_findings, has_other_targets=True)
         for command in _plan_command(planner, name) if planner.failing else ():
             if (command.arguments, command.reason) not in known:
                 known.add((command.arguments, command.reason))
@@ -308,17 +309,21 @@ class _Planner:
         options: AuditOptions,
         findings: Iterable[Finding],
         required: Severity | None = None,
+        *,
+        has_other_targets: bool = False,
     ) -> None:
         """
         Set the model and its findings.
 
         :param required: the severity from which on the command has to fix findings; by default,
             that for which the audit fails
+        :param has_other_targets: whether the original may be meant for another target
         """
         self._case = case
         self._source = source
         self._is_read_only = isinstance(source, RemotePath) and _is_read_only(source)
         self._options = options
+        self._has_other_targets = has_other_targets
         self._outcomes: dict[_Attempt, _Outcome] = {}
         self._findings = _failing(findings, options.fail_on)
         self._required = required or options.fail_on
@@ -345,7 +350,14 @@ class _Planner:
 
     def with_errors_only(self) -> _Planner:
         """Return the planner of a command that fixes errors; other findings may be left."""
-        return _Planner(self._case, self._source, self._options, self._findings, Severity.ERROR)
+        return _Planner(
+            self._case,
+            self._source,
+            self._options,
+            self._findings,
+            Severity.ERROR,
+            has_other_targets=self._has_other_targets,
+        )
 
     def command(self, target: str | None) -> ModelCommand:
         """Return the first command whose result passes, or why there is none."""
@@ -483,6 +495,7 @@ class _Planner:
             existing=output if opening.is_taken(output) else None,
             keeps_format=isinstance(self._source, Path)
             and attempt.output is None
+            and (options.target is None or not self._has_other_targets)
             and container != TFJS
             and plan.written_format == plan.format,
             output=output_arguments,

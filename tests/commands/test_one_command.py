@@ -128,4 +128,13 @@ def test_command_for_another_format_says_that_its_result_exists(tmp_path: Path) 
     assert run("migrate", path, *command.arguments).code == 0
     (result,) = (entry.name for entry in tmp_path.iterdir() if entry != path)
     report = " ".join(run("audit", path, "--target", "keras3").out.split())
-    assert f"/{result} exists: if it is the result, remove this model)" in report
+    assert f"/{result} exists: if it is the result, audit it instead)" in report
+
+
+def test_command_for_one_of_two_targets_keeps_the_original(tmp_path: Path) -> None:
+    """In place, it would write a model that fails to load in the other target."""
+    path = tmp_path / "model.keras"
+    shutil.copy(FIXTURES / "keras3.15/global_mixed_float16.keras", path)
+    assert run("migrate", path, "--target", "tf2.15").code == 0
+    (command,) = commands(path, "keras3", "tf2.15")
+    assert command.arguments == ("--target", "tf2.15", "--existing", "replace")

@@ -194,7 +194,7 @@ def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _effects(command: ModelCommand) -> str:
     """
     Return the effect of a command, the rules for which the result still fails the audit, and how to
-    end a repetition: the command does not remove the model, which then fails again.
+    end a repetition: the command does not change the model, which then fails again.
     """
     parts = [EFFECTS[command.effect]] if command.effect is not None else []
     if command.leaves:
@@ -202,7 +202,7 @@ def _effects(command: ModelCommand) -> str:
         parts.append(f"{', '.join(command.leaves)} {verb}")
     if command.existing is not None:
         parts.append(
-            f"{layout.file(command.existing)} exists: if it is the result, remove this model"
+            f"{layout.file(command.existing)} exists: if it is the result, audit it instead"
         )
     return "; ".join(parts)
 
