@@ -12,7 +12,7 @@ from msgspec import Struct
 from policytool.formats import SUFFIXES, format_detection, tfjs
 from policytool.formats.discovery import display_path
 from policytool.model.compatibility import file_names
-from policytool.releases.releases import TFJS
+from policytool.releases.releases import TFJS, release_name
 from policytool.support import limits
 from policytool.support.errors import UsageError
 from policytool.support.files import opening
@@ -214,9 +214,11 @@ def check_target(plan: Plan, source: AnyPath, target: AnyPath, destination: Dest
     written = plan.written_format
     if destination.in_place:
         if written != plan.format or (plan.conversion is not None and written == TFJS):
+            release = plan.conversion.target if plan.conversion is not None else None
+            cause = f" because the target is {release_name(release)}" if release is not None else ""
             raise UsageError(
                 f"--in-place would change the format of {plan.path} from {plan.format} to "
-                f"{written}; specify the output with -o"
+                f"{written}{cause}; specify the output with -o"
             )
         return
     if _is_same(target, source):

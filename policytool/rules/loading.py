@@ -404,12 +404,13 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     if case.loaded is None or not options.targets:
         return
     for verdict in _target_verdicts(case, options):
+        words = "wrong predictions" if verdict.reason is None else "wrong predictions, if it loads,"
         for cause in verdict.changed_results:
             yield _cause_finding(
                 changed_activation,
                 case,
                 cause,
-                f"wrong predictions in {release_name(verdict.loader)}",
+                f"{words} in {release_name(verdict.loader)}",
                 detail=_cause_detail(verdict, cause),
                 advice=fixes.conversion_advice(case, verdict.loader, cause.remedy),
             )
