@@ -106,7 +106,9 @@ def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
         return _wrapped_keras3(value, scale)
     optimizer_class = optimizer_config.class_of(value)
     if not dialect.wraps(optimizer_class):
-        raise SpellingError(f"the library's LossScaleOptimizer does not support {optimizer_class}")
+        raise SpellingError(
+            f"the library's LossScaleOptimizer cannot be loaded with {optimizer_class}"
+        )
     if dialect.archive and isinstance(value, str):
         module = f"{dialect.package.partition('.')[0]}.optimizers"
         inner: Json = {"module": module, **keras_objects.short(_class_of_alias(value), {})}

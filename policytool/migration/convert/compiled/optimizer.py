@@ -113,8 +113,7 @@ def read(context: ConversionContext, value: Json) -> ConvertedOptimizer:
         context.log.change(
             "optimizer-wrapped",
             None,
-            "the optimizer state shows that compile() added a loss-scaling wrapper; migrate "
-            "writes the wrapper",
+            "the optimizer state shows that compile() added a loss-scaling wrapper",
         )
         wrapped, scale = True, Dynamic()
     return ConvertedOptimizer(
