@@ -71,16 +71,21 @@ def tensors(value: Json) -> Iterator[Node]:
     Yield the calls that a value refers to, in the order of the value. A reference is ``["layer",
     call, output, ...]``, or ``keras_history`` of Keras 3.
     """
+    for layer, call, _ in _references(value):
+        yield layer, call
+
+
+def _references(value: Json) -> Iterator[tuple[str, int, int]]:
+    """Yield the layer, the call and the output of each reference in a value, in its order."""
     pending = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
             history = item.get("keras_history")
             if isinstance(history, list) and history and isinstance(history[0], str):
-                yield (
-                    history[0],
-                    history[1] if len(history) > 1 and isinstance(history[1], int) else 0,
-                )
+                numbers = [number if isinstance(number, int) else 0 for number in history[1:]]
+                call, output = (*numbers, 0, 0)[:2]
+                yield history[0], call, output
             else:
                 pending += reversed(item.values())
         elif isinstance(item, list):
@@ -90,10 +95,24 @@ def tensors(value: Json) -> Iterator[Node]:
                 and isinstance(item[1], int)
                 and isinstance(item[2], int)
             ):
-                yield item[0], item[1]
+                yield item[0], item[1], item[2]
                 pending += reversed(item[_REFERENCE:])
             else:
                 pending += reversed(item)
+
+
+def attentions_with_scores(config: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the class of each attention layer whose second output, the scores, is used."""
+    entries = _entries(config)
+    values = [
+        config.get("output_layers"),
+        *(entry.get("inbound_nodes") for entry in entries.values()),
+    ]
+    for value in values:
+        for layer, _, output in _references(value):
+            class_name = keras_objects.class_of(entries.get(layer))
+            if output and layer_facts(class_name).category is Category.ATTENTION:
+                yield str(class_name)
 
 
 def takes_tensor_list(entry: Mapping[str, Json]) -> bool:

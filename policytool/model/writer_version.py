@@ -317,6 +317,9 @@ class ConfigTraits:
     stacked_states: bool = False
     """Whether a StackedRNNCells in another has a cell with several states, as LSTM cells have."""
 
+    returned_states: bool = False
+    """Whether an RNN returns the states of stacked cells, one of which has several."""
+
     outer_calls: bool = False
     """Whether a call or an output uses the result of a layer that its model does not have."""
 
@@ -325,6 +328,9 @@ class ConfigTraits:
 
     mixed_groups: bool = False
     """Whether a convolution has groups and a mixed policy."""
+
+    scored: set[str] = field(default_factory=set)
+    """The classes of attention layers whose scores are used."""
 
     attends_to_mask: bool = False
     """Whether the query of an attention layer has a mask."""
@@ -354,6 +360,9 @@ class ConfigTraits:
     """
     Whether a functional model stores its single input without a list, but its outputs in a list.
     """
+
+    nested_tensors: bool = False
+    """Whether a functional model has a list or dict in the list or dict of its inputs or outputs."""
 
     flat_outputs: bool = False
     """
@@ -500,11 +509,14 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
 
 def _note_wrapped(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     """Record the traits of the layer or the cells in a layer."""
-    layer = config.get("layer")
+    layer, cell = config.get("layer"), config.get("cell")
+    if config.get("return_state") is True and layer_facts(keras_objects.class_of(cell)).wraps:
+        traits.returned_states |= _has_several_states(cell)
     match layer_facts(class_name).wraps:
         case "cells":
-            names = {str(keras_objects.class_of(value)) for value in keras_objects.dicts(config)}
-            traits.stacked_states |= class_name in names and any("LSTM" in name for name in names)
+            traits.stacked_states |= _has_several_states(config) and any(
+                keras_objects.class_of(value) == class_name for value in keras_objects.dicts(config)
+            )
         case "steps":
             _note_distributed(layer, traits)
         case "kernel" if layer_facts(keras_objects.class_of(layer)).quantizable:
@@ -514,6 +526,11 @@ def _note_wrapped(class_name: str, config: dict[str, Json], traits: ConfigTraits
             modes.update(generations.quantization_modes(dtype))
             if isinstance(dtype, str) and _QUANTIZED in dtype:
                 modes.add(dtype.partition(_QUANTIZED)[0])
+
+
+def _has_several_states(cells: Json) -> bool:
+    """Return whether one of the cells has several states."""
+    return any("LSTM" in str(keras_objects.class_of(cell)) for cell in keras_objects.dicts(cells))
 
 
 _SHAPES: Final = frozenset(
@@ -712,6 +729,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         traits.causal_calls |= any(
             inbound_nodes.has_keyword(layer, "use_causal_mask") for layer in layers
         )
+        traits.scored.update(inbound_nodes.attentions_with_scores(config))
         attends = inbound_nodes.attends_to_mask(config)
         traits.attends_to_mask |= attends is True
         traits.may_attend_to_mask |= attends is None
@@ -755,6 +773,17 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
         traits.clashing_masks |= inbound_nodes.clashes_with_mask(config)
     traits.flat_outputs |= outputs
     traits.flat_inputs |= inputs and not outputs
+    traits.nested_tensors |= any(
+        _is_nested(config.get(key)) for key in ("input_layers", "output_layers")
+    )
+
+
+def _is_nested(value: Json) -> bool:
+    """Return whether a structure of references contains other structures."""
+    if _is_reference(value):
+        return False
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(item, dict | list) and not _is_reference(item) for item in items)
 
 
 def _is_reference(value: Json) -> bool:

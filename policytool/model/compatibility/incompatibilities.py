@@ -1431,6 +1431,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3.0 does not build a Dot for stored shapes",
         lambda evidence: evidence.has_key("Dot", "axes"),
     ),
+    # 24 files of Keras 3.3 and 3.6, with LSTM cells alone, below and after others
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0",
+        "an RNN returns the states of a StackedRNNCells with an LSTM cell",
+        lambda evidence: evidence.traits.returned_states,
+    ),
     # Measured with 14 models of Keras 3.3 and 3.6
     _row(
         Obstacle.STORAGE,
@@ -1515,6 +1523,32 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 to keras3.3",
         "the model stores its single input without a list, which Keras 3.0 to 3.3 do not read",
         lambda evidence: evidence.traits.flat_inputs,
+    ),
+    # Files of TF 2.1 to 2.15, tf_keras 2.21 and Keras 3.6 in Keras 3.0, 3.3, 3.6 and 3.15
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.3",
+        "the inputs or outputs of a model are lists or dicts in a list or dict, which Keras 3.0 to "
+        "3.3 do not read",
+        lambda evidence: evidence.traits.nested_tensors,
+    ),
+    # Files of TF 2.15, tf_keras 2.21, Keras 3.3 and 3.15 in Keras 3.0, 3.3, 3.6 and 3.15, which
+    # load if the scores are not used
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0",
+        "the model uses the scores of a MultiHeadAttention, which Keras 3.0 does not return",
+        lambda evidence: "MultiHeadAttention" in evidence.traits.scored,
+    ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "the model uses the scores of an Attention or AdditiveAttention, which Keras 3.0 to 3.6 do "
+        "not return",
+        lambda evidence: not evidence.traits.scored.isdisjoint(inbound_nodes.ATTENTIONS),
     ),
     # layers of Keras 2 in Keras 3
     # `call` of Cropping1D, 2D and 3D in Keras 3.0 and 3.15; Keras 2 returns an empty tensor
@@ -1686,8 +1720,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
-        "keras3.0",
-        "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
+        "keras3.0 to keras3.3",
+        "a Hashing layer has a policy in a dict, and Keras 3.0 to 3.3 require the name of a dtype",
         lambda evidence: evidence.traits.policy_hashes,
     ),
     _row(

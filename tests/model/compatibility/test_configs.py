@@ -952,6 +952,81 @@ def test_recurrent_layers_fail_in_bfloat16_with_default_arguments(
     assert failing == ({"tf2.5", "tf2.9", "tf2.12"} if fails else set())
 
 
+def _failing(path: Path, model: Config, text: str) -> set[str]:
+    """Return the releases that fail to load a model in JSON for a reason with some text."""
+    path.write_text(json.dumps(model), encoding="utf-8")
+    return {
+        name
+        for name, verdict in policytool.inspect(path).releases.items()
+        if any(text in cause.reason for cause in verdict.causes)
+    }
+
+
+@pytest.mark.parametrize(
+    ("outputs", "fails"),
+    [
+        ([["d", 0, 0], ["d", 0, 0]], False),
+        ({"a": ["d", 0, 0], "b": ["d", 0, 0]}, False),
+        (["d", 0, 0], False),
+        ([["d", 0, 0], [["d", 0, 0]]], True),
+        ([{"a": ["d", 0, 0]}], True),
+        ({"a": [["d", 0, 0]]}, True),
+    ],
+)
+def test_keras_3_0_to_3_3_do_not_read_nested_outputs(
+    tmp_path: Path, outputs: object, *, fails: bool
+) -> None:
+    """Files of TF 2.1 to 2.15, tf_keras 2.21 and Keras 3.6, which Keras 3.6 and 3.15 load."""
+    model = _functional("m", _input("x", 2), _called(dense("d"), ["x", 0, 0]), outputs=outputs)
+    found = _failing(tmp_path / "model.json", model, "in a list or dict")
+    assert found == ({"keras3.0", "keras3.3"} if fails else set())
+
+
+@pytest.mark.parametrize(
+    ("class_name", "output", "failing"),
+    [
+        ("MultiHeadAttention", 0, set()),
+        ("MultiHeadAttention", 1, {"keras3.0"}),
+        ("Attention", 0, set()),
+        ("Attention", 1, {"keras3.0", "keras3.3", "keras3.6"}),
+        ("AdditiveAttention", 1, {"keras3.0", "keras3.3", "keras3.6"}),
+        ("LSTM", 1, set()),
+    ],
+)
+@pytest.mark.parametrize("is_called", [False, True])
+def test_scores_of_attention_layers(
+    tmp_path: Path, class_name: str, output: int, failing: set[str], *, is_called: bool
+) -> None:
+    """Keras 3.0 to 3.6 load a layer that returns its scores if nothing uses them."""
+    attention = {"class_name": class_name, "config": {"name": "a", "trainable": True}}
+    layers = [_input("x", 3, 4), _called(attention, ["x", 0, 0])]
+    if is_called:
+        layers.append(_called(dense("d"), ["a", 0, output]))
+    outputs = [["d", 0, 0] if is_called else ["a", 0, output]]
+    model = _functional("m", *layers, outputs=outputs)
+    assert _failing(tmp_path / "model.json", model, "uses the scores") == failing
+
+
+@pytest.mark.parametrize(
+    ("cells", "returns", "fails"),
+    [
+        (["LSTMCell"], True, True),
+        (["GRUCell", "LSTMCell"], True, True),
+        (["GRUCell", "LSTMCell"], False, False),
+        (["GRUCell", "SimpleRNNCell"], True, False),
+    ],
+)
+def test_keras_3_0_does_not_return_several_states(
+    tmp_path: Path, cells: list[str], *, returns: bool, fails: bool
+) -> None:
+    """Keras 3.3, 3.6 and 3.15 load such a layer."""
+    stacked = instance3("StackedRNNCells", name="s", cells=[instance3(name) for name in cells])
+    layer = instance3("RNN", name="r", trainable=True, cell=stacked, return_state=returns)
+    model = _functional("m", _input("x", 3, 4), _called(layer, ["x", 0, 0]), outputs=[["r", 0, 0]])
+    found = _failing(tmp_path / "model.json", model, "returns the states")
+    assert found == ({"keras3.0"} if fails else set())
+
+
 @pytest.mark.parametrize(("keyword", "fails"), [("count_weights", True), ("training", False)])
 def test_keras_3_0_does_not_weight_counts(tmp_path: Path, keyword: str, *, fails: bool) -> None:
     """Keras 3.3, 3.6 and 3.15 load a CategoryEncoding that is called with weights."""
@@ -961,13 +1036,7 @@ def test_keras_3_0_does_not_weight_counts(tmp_path: Path, keyword: str, *, fails
     entry["inbound_nodes"][0]["kwargs"][keyword] = None
     entry["build_config"] = {"input_shape": [None, 2]}
     model = _functional("m", _input("x", 2), entry, outputs=[["c", 0, 0]])
-    (tmp_path / "model.json").write_text(json.dumps(model), encoding="utf-8")
-    found = policytool.inspect(tmp_path / "model.json").releases
-    weighted = {
-        name
-        for name, verdict in found.items()
-        if any("count_weights" in cause.reason for cause in verdict.causes)
-    }
+    weighted = _failing(tmp_path / "model.json", model, "count_weights")
     assert weighted == ({"keras3.0"} if fails else set())
 
 
@@ -1140,16 +1209,14 @@ def test_lookup_tables_of_tf_2_5_and_older_have_another_path() -> None:
     assert new["tf2.12"].loads
 
 
-def test_keras_3_0_requires_the_name_of_a_dtype_for_hashing(tmp_path: Path) -> None:
-    """``Hashing.__init__`` in Keras 3.0 compares the dtype with names; Keras 3.6 loads the file."""
+def test_keras_3_0_and_3_3_require_the_name_of_a_dtype_for_hashing(tmp_path: Path) -> None:
+    """``Hashing.__init__`` in Keras 3.3 compares the dtype with names; Keras 3.6 loads the file."""
     policy = {"class_name": "DTypePolicy", "config": {"name": "int64"}}
     config = {"name": "h", "trainable": True, "num_bins": 5, "output_mode": "int", "dtype": policy}
     layer = {"class_name": "Hashing", "config": config, "module": "keras.layers"}
     model = {**sequential(_input("x", 1), layer), "module": "keras"}
-    reasons = _json_reasons(model, tmp_path / "m.json")
-    assert {name for name, reason in reasons.items() if "requires the name" in reason} == {
-        "keras3.0"
-    }
+    found = _failing(tmp_path / "m.json", model, "require the name of a dtype")
+    assert found == {"keras3.0", "keras3.3"}
 
 
 @pytest.mark.parametrize("module", [None, "keras.layers"])

@@ -168,7 +168,17 @@ CALLS: Final = (
         "a convolution has another number of input channels than its kernel, which Keras 3.12 does "
         "not check"
     ),
-    "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
+    "a Hashing layer has a policy in a dict, and Keras 3.0 to 3.3 require the name of a dtype",
+    (
+        "the inputs or outputs of a model are lists or dicts in a list or dict, which Keras 3.0 to "
+        "3.3 do not read"
+    ),
+    "the model uses the scores of a MultiHeadAttention, which Keras 3.0 does not return",
+    (
+        "the model uses the scores of an Attention or AdditiveAttention, which Keras 3.0 to 3.6 do "
+        "not return"
+    ),
+    "an RNN returns the states of a StackedRNNCells with an LSTM cell",
     (
         "a layer is shared between models; Keras 2 stores its variables once, but they are read "
         "for each model"
