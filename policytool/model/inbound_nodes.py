@@ -640,11 +640,12 @@ def _first_number(value: Json) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:
+def mixed_attentions(config: Mapping[str, Json], *, projected: str | None = None) -> Iterator[str]:
     """
-    Yield the policy of each attention layer whose result an op layer of Keras 2 combines with a
-    tensor in the dtype of this policy. Up to TF 2.13, the inner layers use the global policy, so
-    that the result is in float32 by default.
+    Yield the global policy for the dtype of each tensor that an op layer of Keras 2 combines with
+    the result of an attention layer, if the dtypes differ.
+
+    :param projected: as for :func:`mismatched_constants`
     """
     entries = _entries(config)
     projecting = {
@@ -652,7 +653,6 @@ def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:
         for name, entry in entries.items()
         if layer_facts(keras_objects.class_of(entry)).makes_projections
         and (policy := keras_objects.policy_name(keras_objects.arguments_of(entry).get("dtype")))
-        and policy.removeprefix(_MIXED) in _HALVES
     }
     for entry in entries.values() if projecting else ():
         if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
@@ -663,15 +663,23 @@ def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:
         for call in keras_objects.stored_calls(entry):
             sources = [_source(node, entries) for node in tensors(call)]
             policies = {projecting[name] for name in sources if name in projecting}
-            others = {
-                _dtype(entries[name])
-                for name in sources
-                if name in entries
-                and name not in projecting
-                and not layer_facts(keras_objects.class_of(entries[name])).is_op_layer
-                and not _is_model(entries[name])
-            }
-            yield from (policy for policy in policies if policy.removeprefix(_MIXED) in others)
+            dtypes = {projected or policy.removeprefix(_MIXED) for policy in policies}
+            for name in sources if policies else ():
+                if name in entries and name not in projecting:
+                    dtypes |= _result_dtypes(entries[name])
+            for dtype in dtypes if len(dtypes) > 1 else ():
+                default = f"{_MIXED}{dtype}" if dtype in _HALVES else dtype
+                yield dtype if dtype in policies else default
+
+
+def _result_dtypes(entry: Mapping[str, Json]) -> set[str]:
+    """Return the dtype of the result of a layer; an empty set if it is unknown."""
+    layer = keras_objects.arguments_of(entry).get("layer")
+    inner = layer if isinstance(layer, dict) else entry
+    if layer_facts(keras_objects.class_of(inner)).is_opaque or _is_model(inner):
+        return set()
+    dtype = _dtype(inner)
+    return set() if dtype is None else {dtype}
 
 
 def _source(node: Node, entries: Mapping[str, dict[str, Json]]) -> str:

@@ -216,6 +216,9 @@ class ConfigTraits:
     mixed_attentions: set[str] = field(default_factory=set)
     """See :func:`policytool.model.inbound_nodes.mixed_attentions`."""
 
+    early_attentions: set[str] = field(default_factory=set)
+    """The same up to TF 2.13, in which the results of attention layers are in float32."""
+
     layer_policies: set[tuple[str, str]] = field(default_factory=set)
     """Class name and policy name of each layer with a stored policy."""
 
@@ -723,6 +726,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
     traits.early_constants.update(inbound_nodes.mismatched_constants(config, projected="float32"))
     traits.mixed_attentions.update(inbound_nodes.mixed_attentions(config))
+    traits.early_attentions.update(inbound_nodes.mixed_attentions(config, projected="float32"))
     if class_name != "Sequential" and nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
     if any("Attention" in str(keras_objects.class_of(layer)) for layer in layers):

@@ -311,7 +311,7 @@ def _row(
 
 
 def _mixes_attention(policy: str) -> Callable[[Evidence], bool]:
-    return lambda evidence: policy in evidence.traits.mixed_attentions
+    return lambda evidence: policy in evidence.traits.early_attentions
 
 
 def _is_subclassed(evidence: Evidence) -> bool:
@@ -1365,7 +1365,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             "before loading",
             _mixes_attention(policy),
         )
-        for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+        for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64")
+    ),
+    # Files of TF 2.4 and 2.9 in TF 2.15
+    _row(
+        Obstacle.GRAPH,
+        "h5 keras json",
+        "after tf2.13",
+        "an op combines the result of MultiHeadAttention, which has the dtype of its policy since "
+        "TF 2.14, with a tensor of another dtype",
+        lambda evidence: bool(evidence.traits.mixed_attentions),
     ),
     _row(
         Obstacle.CLASS,

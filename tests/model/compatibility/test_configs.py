@@ -88,7 +88,12 @@ COUNTED: Final = "a layer counts the words of a vocabulary that HDF5 does not co
 GLOBAL: Final = tuple(
     "the inner layers of MultiHeadAttention use the global policy, so that an op combines float32 "
     f"with {policy.removeprefix('mixed_')}; call set_global_policy('{policy}') before loading"
-    for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+    for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64")
+)
+
+MIXED_ATTENTION: Final = (
+    "an op combines the result of MultiHeadAttention, which has the dtype of its policy since TF "
+    "2.14, with a tensor of another dtype"
 )
 
 NETWORK: Final = "the layer class Network exists only in TF 1.13 to 2.2"
@@ -1370,10 +1375,13 @@ _SUM: Final = _op("c", "__operators__.add", [["b", 0, 0, {"y": ["d", 0, 0], "nam
 
 
 @pytest.mark.parametrize(
-    ("model", "policy"),
+    ("model", "policy", "fails_later"),
     [
-        (_attention_model("mixed_float16", _SUM), "mixed_float16"),
-        (_attention_model("mixed_bfloat16", _SUM), "mixed_bfloat16"),
+        (_attention_model("mixed_float16", _SUM), "mixed_float16", False),
+        (_attention_model("mixed_bfloat16", _SUM), "mixed_bfloat16", False),
+        (_attention_model("float64", _SUM), "float64", False),
+        (_attention_model("mixed_bfloat16", _SUM, other="float16"), "mixed_float16", True),
+        (_attention_model("float32", _SUM, other="float16"), "mixed_float16", True),
         (
             _attention_model(
                 "mixed_float16",
@@ -1381,25 +1389,30 @@ _SUM: Final = _op("c", "__operators__.add", [["b", 0, 0, {"y": ["d", 0, 0], "nam
                 _op("c", "concat", [[["r", 0, 0, {"axis": -1}], ["d", 0, 0, {"axis": -1}]]]),
             ),
             "mixed_float16",
+            False,
         ),
-        (_attention_model("mixed_float16", _SUM, other="float32"), None),
-        (_attention_model("float32", _SUM), None),
+        (_attention_model("mixed_float16", _SUM, other="float32"), None, True),
+        (_attention_model("float32", _SUM), None, False),
         (
             _attention_model("mixed_float16", _op("c", "math.multiply", [["b", 0, 0, {"y": 0.5}]])),
             None,
+            False,
         ),
     ],
 )
 def test_op_after_attention_needs_the_global_policy(
-    model: Config, policy: str | None, tmp_path: Path
+    model: Config, policy: str | None, tmp_path: Path, *, fails_later: bool
 ) -> None:
-    """Measured in TF 2.4, 2.12 and 2.15, which also load each model under its global policy."""
+    """Measured in TF 2.4 to 2.15 and tf_keras; TF 2.4 to 2.12 load each under the policy."""
     found = verdicts_on(model, tmp_path / "model.h5")
     for loader in ("tf2.4", "tf2.9", "tf2.12"):
         reasons = [cause.reason for cause in found[loader].causes if cause.reason in GLOBAL]
         assert len(reasons) == (policy is not None)
         assert all(f"set_global_policy('{policy}')" in reason for reason in reasons)
-    assert all(not set(GLOBAL) & {cause.reason for cause in found["tf2.15"].causes} for _ in found)
+    for loader in ("tf2.15", "tf_keras2.21"):
+        reasons = [cause.reason for cause in found[loader].causes]
+        assert (MIXED_ATTENTION in reasons) is fails_later
+        assert set(GLOBAL).isdisjoint(reasons)
 
 
 def test_number_before_the_result_of_attention(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from tests.helpers.paths import FIXTURES, ROOT
 from tests.model.compatibility.test_configs import (
     COUNTED,
     GLOBAL,
+    MIXED_ATTENTION,
     NETWORK,
     REFUSED_CONFIGS,
     TABLE,
@@ -475,6 +476,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         TABLE,
         COUNTED,
         *GLOBAL,
+        MIXED_ATTENTION,
         *(reason for _, reason in REFUSED_CONFIGS),
     }
 
