@@ -123,6 +123,12 @@ def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
     )
 
 
+def takes_one_tensor(entry: Mapping[str, Json]) -> bool:
+    """Return whether some call of a layer has a single tensor as input."""
+    calls = map(tensors, keras_objects.stored_calls(entry))
+    return any(len([*call]) == 1 for call in calls)
+
+
 def takes_mask_list(entry: Mapping[str, Json]) -> bool:
     """
     Return whether some call of a layer has a list of tensors as its mask, in a Keras 2 config.

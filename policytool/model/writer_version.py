@@ -149,6 +149,9 @@ class ConfigTraits:
     weighted_counts: bool = False
     """Whether a CategoryEncoding receives the weights of its counts as a keyword argument."""
 
+    lone_ops: bool = False
+    """Whether an op layer of TF 1.15 to 2.3 is called with a single tensor."""
+
     mask_lists: bool = False
     """Whether a layer is called with a list of masks."""
 
@@ -740,6 +743,11 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.weighted_counts |= any(
         keras_objects.class_of(layer) == "CategoryEncoding"
         and inbound_nodes.has_keyword(layer, "count_weights")
+        for layer in layers
+    )
+    traits.lone_ops |= any(
+        keras_objects.class_of(layer) == "TensorFlowOpLayer"
+        and inbound_nodes.takes_one_tensor(layer)
         for layer in layers
     )
     traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)

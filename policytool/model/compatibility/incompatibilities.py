@@ -27,6 +27,7 @@ from policytool.releases import (
     known_arguments,
     layer_variables,
 )
+from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import (
     Category,
     known_classes,
@@ -151,6 +152,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
             for child, number in nodes[layer].children
             if child == "kernel" and (variable := nodes[number].variable) is not None
         )
+
+    @property
+    def classes_of_objects(self) -> frozenset[str | None]:
+        """The classes of the layers and models of a SavedModel."""
+        return frozenset(map(keras_objects.class_of, self.document.parts.values()))
 
     @property
     def classes_without_traces(self) -> frozenset[str]:
@@ -361,6 +367,10 @@ def _class(*names: str) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.traits.class_names.isdisjoint(names)
 
 
+def _has_boundaries(evidence: Evidence, ranges: str) -> bool:
+    return "Discretization" in evidence.traits.class_names and evidence.is_written_in(ranges)
+
+
 def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
     return lambda evidence: evidence.has_key(class_names, *keys)
 
@@ -512,6 +522,7 @@ _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
 _UNCOUNTED: Final = "a layer counts the words of a vocabulary that JSON does not contain"
+_BOUNDARIES: Final = "only TF 2.5 stores the boundaries of a Discretization in a variable"
 _TYPED_INPUT: Final = "an InputLayer has a `type_spec` beside other arguments"
 _NO_LAYER_CLASS: Final = (
     "a layer class of Keras has a module that does not contain it; Keras writes keras.layers"
@@ -767,6 +778,24 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "its functional models store input shapes in the format of a later release",
         lambda evidence: evidence.is_written_in("tf2.2 to tf2.9") and _is_functional(evidence),
     ),
+    # 48 SavedModels of TF 2.1, of 11 op layers and 15 models in models
+    _row(
+        Obstacle.GRAPH,
+        "savedmodel",
+        "tf2.1",
+        "TF 2.1 does not restore an op layer with a single input from its traces",
+        lambda evidence: evidence.traits.lone_ops,
+    ),
+    _row(
+        Obstacle.MODEL,
+        "savedmodel",
+        "tf2.1",
+        "TF 2.1 restores no model in a functional model, and no Sequential in a Sequential",
+        lambda evidence: (
+            evidence.traits.nested_in_graphs
+            or (evidence.traits.nested_models and not evidence.traits.nested_graphs)
+        ),
+    ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
@@ -844,10 +873,29 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf2.9 on",
         "TF 2.5 and older store lookup tables under another path",
         lambda evidence: (
-            any(layer_facts(name).is_lookup for name in evidence.traits.class_names)
+            any(layer_facts(name).is_lookup for name in evidence.classes_of_objects)
             and _has_child(evidence, "_table")
             and not _has_child(evidence, "lookup_table")
         ),
+    ),
+    # Measured with six policies in functional and Sequential models, and in subclassed models,
+    # which do not call their layers during loading
+    _row(
+        Obstacle.DTYPE,
+        "savedmodel",
+        "tf2.9 on",
+        "a Discretization of TF 2.5 is called in 16 bits, which the op Bucketize does not support",
+        lambda evidence: any(
+            class_name == "Discretization" and policy in HALVES and is_called
+            for class_name, policy, _, is_called in evidence.layer_calls
+        ),
+    ),
+    *(
+        _row(Obstacle.STORAGE, "h5", ranges, _BOUNDARIES, applies)
+        for ranges, applies in (
+            ("tf2.5", lambda evidence: _has_boundaries(evidence, "tf2.3 to tf2.4")),
+            ("tf2.9 on", lambda evidence: _has_boundaries(evidence, "tf2.5")),
+        )
     ),
     # Files of TF 2.15, which TF 2.9 loads: "expected a Tensor in checkpoint_key"
     _row(

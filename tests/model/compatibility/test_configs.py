@@ -1185,6 +1185,85 @@ def test_layer_that_cannot_be_created_in_a_subclassed_saved_model(
     } == fails
 
 
+@pytest.mark.parametrize("policy", ["float16", "float64"])
+@pytest.mark.parametrize("is_called", [False, True])
+def test_discretization_of_tf_2_5_in_16_bits(
+    tmp_path: Path, policy: str, *, is_called: bool
+) -> None:
+    """TF 2.9 to 2.15 load it in a subclassed model, which they do not call, and in float64."""
+    arguments = {"dtype": policy, "bin_boundaries": [0.0], "num_bins": None, "epsilon": 0.01}
+    layer = instance("Discretization", name="b", trainable=True, **arguments)
+    entry = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    places = {"input_layers": [["a", 0, 0]], "output_layers": [["b", 0, 0]]}
+    graph = {"layers": [{**FLOATS, "name": "a", "inbound_nodes": []}, entry], **places}
+    root = keras_object(
+        "m",
+        "Functional" if is_called else "Net",
+        identifier="_tf_keras_network" if is_called else "_tf_keras_model",
+        children=[("layer-1", 1)],
+        config={"name": "m", **(graph if is_called else {})},
+        is_graph_network=is_called,
+    )
+    node = keras_object("b", "Discretization", config=entry["config"])
+    path = saved_model(tmp_path / "model", [root, node], separate=True)
+    found = policytool.inspect(path).releases
+    fails = is_called and policy == "float16"
+    assert {
+        release
+        for release in ("tf2.5", "tf2.9", "tf2.12", "tf2.15")
+        if any("called in 16 bits" in cause.reason for cause in found[release].causes)
+    } == ({"tf2.9", "tf2.12", "tf2.15"} if fails else set())
+
+
+@pytest.mark.parametrize(
+    ("version", "failing"),
+    [("2.4.0", {"tf2.5"}), ("2.5.0", {"tf2.9", "tf2.15"}), ("2.9.0", set())],
+)
+def test_boundaries_of_discretization_in_hdf5(
+    tmp_path: Path, version: str, failing: Collection[str]
+) -> None:
+    """Of TF 2.3 to 2.5, each release loads only its own files; measured with four policies."""
+    layer = instance("Discretization", name="b", trainable=True, dtype="float32")
+    model = sequential(FLOATS, layer)
+    path = h5_model(tmp_path / "model.h5", model, weights=False, keras_version=version)
+    found = policytool.inspect(path).releases
+    reason = "only TF 2.5 stores the boundaries of a Discretization in a variable"
+    assert failing == {
+        release
+        for release in ("tf2.4", "tf2.5", "tf2.9", "tf2.15")
+        if reason in [cause.reason for cause in found[release].causes]
+    }
+
+
+@pytest.mark.parametrize("table", ["_table", "lookup_table"])
+def test_table_of_a_subclassed_saved_model(tmp_path: Path, table: str) -> None:
+    """Of 36 such models of TF 2.3 to 2.5, TF 2.9, 2.12 and 2.15 load none."""
+    config = {"name": "b", "trainable": True, "dtype": "string"}
+    root = keras_object(
+        "m", "Net", config={"name": "m"}, children=[("b", 1)], identifier="_tf_keras_model"
+    )
+    layer = keras_object("b", "StringLookup", config=config, children=[(table, 2)])
+    objects = [root, layer, keras_object("t", "Table", identifier="_tf_keras_layer")]
+    found = policytool.inspect(saved_model(tmp_path / "model", objects, separate=True)).releases
+    reason = "TF 2.5 and older store lookup tables under another path"
+    causes = [cause.reason for cause in found["tf2.9"].causes]
+    assert (reason in causes) is (table == "_table")
+
+
+@pytest.mark.parametrize("sources", [["a"], ["a", "a"]])
+def test_op_layer_with_one_input_in_a_saved_model(tmp_path: Path, sources: list[str]) -> None:
+    """TF 2.1 loads its SavedModels with ops on two tensors, and none with ops on one."""
+    node = [[name, 0, 0, {}] for name in sources]
+    layer = {**instance("TensorFlowOpLayer", name="b", node_def={}), "inbound_nodes": [node]}
+    config = {"name": "m", "layers": [{**FLOATS, "inbound_nodes": []}, {**layer, "name": "b"}]}
+    root = keras_object("m", "Model", config=config, keras_version="2.2.4-tf")
+    found = policytool.inspect(saved_model(tmp_path / "model", [root])).releases
+    reason = "TF 2.1 does not restore an op layer with a single input from its traces"
+    for release in ("tf2.1", "tf2.4"):
+        fails = reason in [cause.reason for cause in found[release].causes]
+        assert fails is (release == "tf2.1" and len(sources) == 1)
+
+
 @pytest.mark.parametrize(
     ("policy", "fails"), [("mixed_float16", {"tf2.9", "tf2.12", "tf2.15"}), ("float32", set())]
 )
