@@ -19,7 +19,7 @@ from policytool.model import inbound_nodes, optimizer_config
 from policytool.model.compatibility.revived_layers import are_called, has_graphs
 from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
-from policytool.model.tree import MODEL_CLASSES, storage
+from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES, storage
 from policytool.releases import (
     class_modules,
     dtype_support,
@@ -367,6 +367,16 @@ def _class(*names: str) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.traits.class_names.isdisjoint(names)
 
 
+def _discretizes_halves(evidence: Evidence) -> bool:
+    """Return whether a Discretization casts its input to 16 bits; integers are not cast."""
+    sites = evidence.shapes.sites if evidence.shapes is not None else ()
+    inputs = [site.config or {} for site in sites if site.class_name == INPUT_CLASS]
+    return any(
+        name == "Discretization" and policy.removeprefix("mixed_") in HALVES
+        for name, policy in evidence.traits.layer_policies
+    ) and not any(str(config.get("dtype")).startswith(("int", "uint")) for config in inputs)
+
+
 def _has_boundaries(evidence: Evidence, ranges: str) -> bool:
     return "Discretization" in evidence.traits.class_names and evidence.is_written_in(ranges)
 
@@ -522,6 +532,9 @@ _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
 _UNCOUNTED: Final = "a layer counts the words of a vocabulary that JSON does not contain"
+_BUCKETIZED: Final = (
+    "a Discretization casts its input to 16 bits, which the op Bucketize does not support"
+)
 _BOUNDARIES: Final = "only TF 2.5 stores the boundaries of a Discretization in a variable"
 _TYPED_INPUT: Final = "an InputLayer has a `type_spec` beside other arguments"
 _NO_LAYER_CLASS: Final = (
@@ -878,17 +891,11 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             and not _has_child(evidence, "lookup_table")
         ),
     ),
-    # Measured with six policies in functional and Sequential models, and in subclassed models,
-    # which do not call their layers during loading
-    _row(
-        Obstacle.DTYPE,
-        "savedmodel",
-        "tf2.9 on",
-        "a Discretization of TF 2.5 is called in 16 bits, which the op Bucketize does not support",
-        lambda evidence: any(
-            class_name == "Discretization" and policy in HALVES and is_called
-            for class_name, policy, _, is_called in evidence.layer_calls
-        ),
+    # Measured with files of TF 2.4 in TF 2.3, and of TF 2.5 in later releases, with six policies
+    # and five dtypes of inputs; subclassed models do not call their layers during loading
+    *(
+        _row(Obstacle.DTYPE, formats, ranges, _BUCKETIZED, _discretizes_halves)
+        for formats, ranges in ((f"{_ALL_CONFIGS} savedmodel", "tf2.3"), ("savedmodel", "tf2.9 on"))
     ),
     *(
         _row(Obstacle.STORAGE, "h5", ranges, _BOUNDARIES, applies)

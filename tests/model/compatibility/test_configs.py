@@ -1185,34 +1185,45 @@ def test_layer_that_cannot_be_created_in_a_subclassed_saved_model(
     } == fails
 
 
-@pytest.mark.parametrize("policy", ["float16", "float64"])
-@pytest.mark.parametrize("is_called", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "dtype", "is_called", "fails"),
+    [
+        ("float16", "float32", True, True),
+        ("float16", "int32", True, False),
+        ("float64", "float32", True, False),
+        ("float16", "float32", False, False),
+    ],
+)
 def test_discretization_of_tf_2_5_in_16_bits(
-    tmp_path: Path, policy: str, *, is_called: bool
+    tmp_path: Path, policy: str, dtype: str, *, is_called: bool, fails: bool
 ) -> None:
-    """TF 2.9 to 2.15 load it in a subclassed model, which they do not call, and in float64."""
+    """TF 2.9 and later load it in a subclassed model, which they do not call, and on integers."""
     arguments = {"dtype": policy, "bin_boundaries": [0.0], "num_bins": None, "epsilon": 0.01}
     layer = instance("Discretization", name="b", trainable=True, **arguments)
+    first = instance("InputLayer", name="a", batch_input_shape=[None, 1], dtype=dtype)
     entry = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
     places = {"input_layers": [["a", 0, 0]], "output_layers": [["b", 0, 0]]}
-    graph = {"layers": [{**FLOATS, "name": "a", "inbound_nodes": []}, entry], **places}
+    graph = {"layers": [{**first, "name": "a", "inbound_nodes": []}, entry], **places}
     root = keras_object(
         "m",
         "Functional" if is_called else "Net",
         identifier="_tf_keras_network" if is_called else "_tf_keras_model",
-        children=[("layer-1", 1)],
+        children=[("layer-0", 1), ("layer-1", 2)],
         config={"name": "m", **(graph if is_called else {})},
         is_graph_network=is_called,
     )
-    node = keras_object("b", "Discretization", config=entry["config"])
-    path = saved_model(tmp_path / "model", [root, node], separate=True)
+    nodes = [
+        keras_object("a", "InputLayer", config=first["config"]),
+        keras_object("b", "Discretization", config=layer["config"]),
+    ]
+    path = saved_model(tmp_path / "model", [root, *nodes], separate=True)
     found = policytool.inspect(path).releases
-    fails = is_called and policy == "float16"
-    assert {
+    failing = {
         release
-        for release in ("tf2.5", "tf2.9", "tf2.12", "tf2.15")
-        if any("called in 16 bits" in cause.reason for cause in found[release].causes)
-    } == ({"tf2.9", "tf2.12", "tf2.15"} if fails else set())
+        for release in ("tf2.3", "tf2.5", "tf2.9", "tf2.15")
+        if any("casts its input to 16 bits" in cause.reason for cause in found[release].causes)
+    }
+    assert failing == ({"tf2.3", "tf2.9", "tf2.15"} if fails else set())
 
 
 @pytest.mark.parametrize(
