@@ -368,7 +368,7 @@ class ConfigTraits:
     """
 
     nested_tensors: bool = False
-    """Whether a functional model has a list or dict in the list or dict of its inputs or outputs."""
+    """Whether the list or dict of a functional model's inputs or outputs contains another."""
 
     flat_outputs: bool = False
     """
