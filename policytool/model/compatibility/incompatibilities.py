@@ -121,6 +121,17 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return any(layer.has_variables for layer in self.shared)
 
     @property
+    def is_built_late(self) -> bool:
+        """
+        Whether Keras 3.0 to 3.3 need not build a Sequential to load it: its variables are in no
+        HDF5 file, or in one layer of it.
+        """
+        owners = {tensor.path[0] for tensor in self.document.tensors or () if tensor.path}
+        return self.traits.root_class == "Sequential" and (
+            self.document.format != "h5" or len(owners) == 1
+        )
+
+    @property
     def crops_everything(self) -> bool:
         """Whether a cropping layer leaves nothing of its input."""
         if self.shapes is None or not any(map(_is_cropping, self.traits.class_names)):
@@ -1511,7 +1522,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3.0 counts the variables of the layer in a Bidirectional three times",
         lambda evidence: _class("Bidirectional")(evidence) and bool(evidence.document.tensors),
     ),
-    # Measured in Keras 3.0 and 3.3, which write such a model only in a Sequential, and load that
+    # Measured in Keras 3.0 and 3.3, which write such a model only in a Sequential, and load that.
+    # 24 files of TF 2.15 and tf_keras 2.21: they do not build a Sequential with it when they load.
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
@@ -1519,7 +1531,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "TimeDistributed cannot determine the output shape of a model",
         lambda evidence: (
             bool(evidence.traits.distributed_models)
-            and (evidence.is_keras3 or evidence.document.format != "h5")
+            and (evidence.is_keras3 or not evidence.is_built_late)
             and not evidence.is_written_in("keras3.0 to keras3.3")
         ),
     ),

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import h5py
+import numpy as np
 import pytest
 
 import policytool
@@ -1224,6 +1226,41 @@ def test_discretization_of_tf_2_5_in_16_bits(
         if any("casts its input to 16 bits" in cause.reason for cause in found[release].causes)
     }
     assert failing == ({"tf2.3", "tf2.9", "tf2.15"} if fails else set())
+
+
+@pytest.mark.parametrize("has_module", [False, True])
+@pytest.mark.parametrize(
+    ("suffix", "is_chain", "owners", "fails"),
+    [
+        ("h5", False, ["b"], True),
+        ("h5", True, ["b"], False),
+        ("h5", True, ["b", "d"], True),
+        ("json", True, [], False),
+    ],
+)
+def test_model_in_a_time_distributed_of_keras_2(
+    tmp_path: Path, suffix: str, owners: list[str], *, is_chain: bool, fails: bool, has_module: bool
+) -> None:
+    """Of 40 files of TF 2.4 to 2.12, Keras 3 loads none; of 16 of later releases, Keras 3.6 all."""
+    inner = sequential(input2("i", 4), dense("d"))
+    wrapped = {**inner, "module": "keras", "registered_name": None} if has_module else inner
+    layer = instance("TimeDistributed", name="b", trainable=True, layer=wrapped)
+    called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    model = sequential(INPUT, layer) if is_chain else functional(INPUT, called)
+    path = tmp_path / f"model.{suffix}"
+    if suffix == "json":
+        path.write_text(json.dumps({**model, "module": "keras"}), encoding="utf-8")
+    else:
+        h5_model(path, model, weights=False, keras_version="2.15.0")
+        with h5py.File(path, "a") as file:
+            for owner in owners:
+                file[f"model_weights/{owner}/kernel:0"] = np.zeros((4, 2), dtype="float32")
+    found = policytool.inspect(path).releases
+    for loader in ("keras3.0", "keras3.3", "keras3.6", "keras3.15"):
+        reasons = " ".join(cause.reason for cause in found[loader].causes)
+        is_late = fails and loader in ("keras3.0", "keras3.3")
+        assert ("output shape of a model" in reasons) is is_late
+        assert ("nested layers are serialized without a module" in reasons) is not has_module
 
 
 @pytest.mark.parametrize(
