@@ -234,6 +234,9 @@ class ConfigTraits:
     kernel of cuDNN.
     """
 
+    stateful_policies: set[str] = field(default_factory=set)
+    """The policies of recurrent layers that keep their states between batches."""
+
     half_policies: bool = False
     """Whether a dtype is a policy that computes in float16, as a plain name or in a dict."""
 
@@ -566,12 +569,17 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         return
     traits.layer_policies.add((class_name, name))
     layer = config.get("layer") if is_bidirectional else {"class_name": class_name}
+    if config.get("stateful") is True and class_name in _RECURRENT:
+        traits.stateful_policies.add(name)
     if _is_fused(owner):
         traits.fused.add((str(keras_objects.class_of(layer)), name))
     traits.mixed_groups |= name.startswith("mixed_") and _exceeds_one(config.get("groups"))
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
             traits.drawn.add((str(keras_objects.class_of(value)), name))
+
+
+_RECURRENT: Final = frozenset({"SimpleRNN", "LSTM", "GRU"})
 
 
 def _is_fused(config: Mapping[str, Json]) -> bool:

@@ -498,7 +498,8 @@ def _follows_policy(class_name: str) -> bool:
     BatchNormalization have not (measured in TF 2.5, and with files of TF 2.4). Op layers have no
     variables: TF 2.4 loads 9 measured models of only op layers.
     """
-    if layer_facts(class_name).is_op_layer:
+    facts = layer_facts(class_name)
+    if facts.is_op_layer or facts.category is Category.REGULARIZATION:  # such as AddLoss
         return False
     variables = layer_variables.slots(class_name, "tf2.4", {})
     return variables is None or any(
@@ -1170,6 +1171,26 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             name == "ConvLSTM2D" and policy.startswith("mixed_")
             for name, policy in evidence.traits.layer_policies
         ),
+    ),
+    # Files of TF 2.9 and 2.15 in TF 2.4, 2.5, 2.9, 2.12 and 2.15, with four policies
+    *(
+        _row(
+            Obstacle.DTYPE,
+            _ALL_CONFIGS,
+            ranges,
+            "a stateful recurrent layer has its states in float32, and computes in another dtype",
+            applies,
+        )
+        for ranges, applies in (
+            (
+                "tf2.4 to tf2.5",
+                lambda evidence: any(
+                    policy.removeprefix("mixed_") != "float32"
+                    for policy in evidence.traits.stateful_policies
+                ),
+            ),
+            ("tf2.9 to tf2.12", lambda evidence: "float64" in evidence.traits.stateful_policies),
+        )
     ),
     # edited configs: measured in TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.0, 3.3, 3.6 and 3.15
     _row(

@@ -913,7 +913,7 @@ def test_einsum_dense_fails_on_a_list_in_late_releases(tmp_path: Path) -> None:
     ("class_name", "fails"),
     [
         *(("MaxPooling3D", False), ("Dense", True), ("BatchNormalization", False)),
-        *(("TFOpLambda", False), ("TensorFlowOpLayer", False)),
+        *(("TFOpLambda", False), ("TensorFlowOpLayer", False), ("AddLoss", False)),
     ],
 )
 def test_only_bfloat16_variables_are_unreadable_in_hdf5(
@@ -1045,6 +1045,29 @@ def test_keras_3_0_does_not_weight_counts(tmp_path: Path, keyword: str, *, fails
     model = _functional("m", _input("x", 2), entry, outputs=[["c", 0, 0]])
     weighted = _failing(tmp_path / "model.json", model, "count_weights")
     assert weighted == ({"keras3.0"} if fails else set())
+
+
+@pytest.mark.parametrize("class_name", ["SimpleRNN", "LSTM", "GRU"])
+@pytest.mark.parametrize(
+    ("policy", "stateful", "failing"),
+    [
+        ("float32", True, set()),
+        ("mixed_float16", True, {"tf2.4", "tf2.5"}),
+        ("mixed_float16", False, set()),
+        ("float64", True, {"tf2.4", "tf2.5", "tf2.9", "tf2.12"}),
+    ],
+)
+def test_states_in_float32(
+    tmp_path: Path, class_name: str, policy: str, failing: Collection[str], *, stateful: bool
+) -> None:
+    """Measured with files of TF 2.9 and 2.15; TF 2.15 loads all."""
+    layer = _recurrent(class_name, policy, stateful=stateful)
+    found = verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5")
+    assert failing == {
+        loader
+        for loader in ("tf2.3", "tf2.4", "tf2.5", "tf2.9", "tf2.12", "tf2.15", "keras3.15")
+        if any("has its states in float32" in cause.reason for cause in found[loader].causes)
+    }
 
 
 def test_tf_2_4_cannot_draw_orthogonal_float16(tmp_path: Path) -> None:

@@ -181,6 +181,7 @@ CALLS: Final = (
     ),
     "an RNN returns the states of a StackedRNNCells with an LSTM cell",
     "TF 2.1 does not restore an op layer with a single input from its traces",
+    "a stateful recurrent layer has its states in float32, and computes in another dtype",
     "a Discretization casts its input to 16 bits, which the op Bucketize does not support",
     "only TF 2.5 stores the boundaries of a Discretization in a variable",
     (
