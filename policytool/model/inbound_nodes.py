@@ -71,16 +71,21 @@ def tensors(value: Json) -> Iterator[Node]:
     Yield the calls that a value refers to, in the order of the value. A reference is ``["layer",
     call, output, ...]``, or ``keras_history`` of Keras 3.
     """
+    for layer, call, _ in _references(value):
+        yield layer, call
+
+
+def _references(value: Json) -> Iterator[tuple[str, int, int]]:
+    """Yield the layer, the call and the output of each reference in a value, in its order."""
     pending = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
             history = item.get("keras_history")
             if isinstance(history, list) and history and isinstance(history[0], str):
-                yield (
-                    history[0],
-                    history[1] if len(history) > 1 and isinstance(history[1], int) else 0,
-                )
+                numbers = [number if isinstance(number, int) else 0 for number in history[1:]]
+                call, output = (*numbers, 0, 0)[:2]
+                yield history[0], call, output
             else:
                 pending += reversed(item.values())
         elif isinstance(item, list):
@@ -90,10 +95,24 @@ def tensors(value: Json) -> Iterator[Node]:
                 and isinstance(item[1], int)
                 and isinstance(item[2], int)
             ):
-                yield item[0], item[1]
+                yield item[0], item[1], item[2]
                 pending += reversed(item[_REFERENCE:])
             else:
                 pending += reversed(item)
+
+
+def attentions_with_scores(config: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the class of each attention layer whose second output, the scores, is used."""
+    entries = _entries(config)
+    values = [
+        config.get("output_layers"),
+        *(entry.get("inbound_nodes") for entry in entries.values()),
+    ]
+    for value in values:
+        for layer, _, output in _references(value):
+            class_name = keras_objects.class_of(entries.get(layer))
+            if output and layer_facts(class_name).category is Category.ATTENTION:
+                yield str(class_name)
 
 
 def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
@@ -102,6 +121,12 @@ def takes_tensor_list(entry: Mapping[str, Json]) -> bool:
         isinstance(node, list) and len(node) > 1 and isinstance(node[0], list)
         for node in keras_objects.stored_calls(entry)
     )
+
+
+def takes_one_tensor(entry: Mapping[str, Json]) -> bool:
+    """Return whether some call of a layer has a single tensor as input."""
+    calls = map(tensors, keras_objects.stored_calls(entry))
+    return any(len([*call]) == 1 for call in calls)
 
 
 def takes_mask_list(entry: Mapping[str, Json]) -> bool:
@@ -621,11 +646,12 @@ def _first_number(value: Json) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:
+def mixed_attentions(config: Mapping[str, Json], *, projected: str | None = None) -> Iterator[str]:
     """
-    Yield the policy of each attention layer whose result an op layer of Keras 2 combines with a
-    tensor in the dtype of this policy. Up to TF 2.13, the inner layers use the global policy, so
-    that the result is in float32 by default.
+    Yield the global policy for the dtype of each tensor that an op layer of Keras 2 combines with
+    the result of an attention layer, if the dtypes differ.
+
+    :param projected: as for :func:`mismatched_constants`
     """
     entries = _entries(config)
     projecting = {
@@ -633,7 +659,6 @@ def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:
         for name, entry in entries.items()
         if layer_facts(keras_objects.class_of(entry)).makes_projections
         and (policy := keras_objects.policy_name(keras_objects.arguments_of(entry).get("dtype")))
-        and policy.removeprefix(_MIXED) in _HALVES
     }
     for entry in entries.values() if projecting else ():
         if not layer_facts(keras_objects.class_of(entry)).is_op_layer:
@@ -644,15 +669,23 @@ def mixed_attentions(config: Mapping[str, Json]) -> Iterator[str]:
         for call in keras_objects.stored_calls(entry):
             sources = [_source(node, entries) for node in tensors(call)]
             policies = {projecting[name] for name in sources if name in projecting}
-            others = {
-                _dtype(entries[name])
-                for name in sources
-                if name in entries
-                and name not in projecting
-                and not layer_facts(keras_objects.class_of(entries[name])).is_op_layer
-                and not _is_model(entries[name])
-            }
-            yield from (policy for policy in policies if policy.removeprefix(_MIXED) in others)
+            dtypes = {projected or policy.removeprefix(_MIXED) for policy in policies}
+            for name in sources if policies else ():
+                if name in entries and name not in projecting:
+                    dtypes |= _result_dtypes(entries[name])
+            for dtype in dtypes if len(dtypes) > 1 else ():
+                default = f"{_MIXED}{dtype}" if dtype in _HALVES else dtype
+                yield dtype if dtype in policies else default
+
+
+def _result_dtypes(entry: Mapping[str, Json]) -> set[str]:
+    """Return the dtype of the result of a layer; an empty set if it is unknown."""
+    layer = keras_objects.arguments_of(entry).get("layer")
+    inner = layer if isinstance(layer, dict) else entry
+    if layer_facts(keras_objects.class_of(inner)).is_opaque or _is_model(inner):
+        return set()
+    dtype = _dtype(inner)
+    return set() if dtype is None else {dtype}
 
 
 def _source(node: Node, entries: Mapping[str, dict[str, Json]]) -> str:

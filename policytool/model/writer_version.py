@@ -149,6 +149,9 @@ class ConfigTraits:
     weighted_counts: bool = False
     """Whether a CategoryEncoding receives the weights of its counts as a keyword argument."""
 
+    lone_ops: bool = False
+    """Whether an op layer of TF 1.15 to 2.3 is called with a single tensor."""
+
     mask_lists: bool = False
     """Whether a layer is called with a list of masks."""
 
@@ -216,6 +219,9 @@ class ConfigTraits:
     mixed_attentions: set[str] = field(default_factory=set)
     """See :func:`policytool.model.inbound_nodes.mixed_attentions`."""
 
+    early_attentions: set[str] = field(default_factory=set)
+    """The same up to TF 2.13, in which the results of attention layers are in float32."""
+
     layer_policies: set[tuple[str, str]] = field(default_factory=set)
     """Class name and policy name of each layer with a stored policy."""
 
@@ -227,6 +233,9 @@ class ConfigTraits:
     Class name and policy name of each LSTM and GRU with the arguments for which Keras 2 can use a
     kernel of cuDNN.
     """
+
+    stateful_policies: set[str] = field(default_factory=set)
+    """The policies of recurrent layers that keep their states between batches."""
 
     half_policies: bool = False
     """Whether a dtype is a policy that computes in float16, as a plain name or in a dict."""
@@ -317,6 +326,9 @@ class ConfigTraits:
     stacked_states: bool = False
     """Whether a StackedRNNCells in another has a cell with several states, as LSTM cells have."""
 
+    returned_states: bool = False
+    """Whether an RNN returns the states of stacked cells, one of which has several."""
+
     outer_calls: bool = False
     """Whether a call or an output uses the result of a layer that its model does not have."""
 
@@ -325,6 +337,9 @@ class ConfigTraits:
 
     mixed_groups: bool = False
     """Whether a convolution has groups and a mixed policy."""
+
+    scored: set[str] = field(default_factory=set)
+    """The classes of attention layers whose scores are used."""
 
     attends_to_mask: bool = False
     """Whether the query of an attention layer has a mask."""
@@ -354,6 +369,9 @@ class ConfigTraits:
     """
     Whether a functional model stores its single input without a list, but its outputs in a list.
     """
+
+    nested_tensors: bool = False
+    """Whether the list or dict of a functional model's inputs or outputs contains another."""
 
     flat_outputs: bool = False
     """
@@ -500,11 +518,14 @@ def _note_config(class_name: str, config: dict[str, Json], traits: ConfigTraits)
 
 def _note_wrapped(class_name: str, config: dict[str, Json], traits: ConfigTraits) -> None:
     """Record the traits of the layer or the cells in a layer."""
-    layer = config.get("layer")
+    layer, cell = config.get("layer"), config.get("cell")
+    if config.get("return_state") is True and layer_facts(keras_objects.class_of(cell)).wraps:
+        traits.returned_states |= _has_several_states(cell)
     match layer_facts(class_name).wraps:
         case "cells":
-            names = {str(keras_objects.class_of(value)) for value in keras_objects.dicts(config)}
-            traits.stacked_states |= class_name in names and any("LSTM" in name for name in names)
+            traits.stacked_states |= _has_several_states(config) and any(
+                keras_objects.class_of(value) == class_name for value in keras_objects.dicts(config)
+            )
         case "steps":
             _note_distributed(layer, traits)
         case "kernel" if layer_facts(keras_objects.class_of(layer)).quantizable:
@@ -514,6 +535,11 @@ def _note_wrapped(class_name: str, config: dict[str, Json], traits: ConfigTraits
             modes.update(generations.quantization_modes(dtype))
             if isinstance(dtype, str) and _QUANTIZED in dtype:
                 modes.add(dtype.partition(_QUANTIZED)[0])
+
+
+def _has_several_states(cells: Json) -> bool:
+    """Return whether one of the cells has several states."""
+    return any("LSTM" in str(keras_objects.class_of(cell)) for cell in keras_objects.dicts(cells))
 
 
 _SHAPES: Final = frozenset(
@@ -543,12 +569,17 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         return
     traits.layer_policies.add((class_name, name))
     layer = config.get("layer") if is_bidirectional else {"class_name": class_name}
+    if config.get("stateful") is True and class_name in _RECURRENT:
+        traits.stateful_policies.add(name)
     if _is_fused(owner):
         traits.fused.add((str(keras_objects.class_of(layer)), name))
     traits.mixed_groups |= name.startswith("mixed_") and _exceeds_one(config.get("groups"))
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
             traits.drawn.add((str(keras_objects.class_of(value)), name))
+
+
+_RECURRENT: Final = frozenset({"SimpleRNN", "LSTM", "GRU"})
 
 
 def _is_fused(config: Mapping[str, Json]) -> bool:
@@ -672,6 +703,8 @@ def _note_nested(class_name: str, config: dict[str, Json], traits: ConfigTraits)
                 _note_place(layer, str(keras_objects.class_of(layer)), places)
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
         inner = keras_objects.arguments_of(first)
+        if isinstance(first, dict) and key in _LAYERS and "layers" in inner:  # a model
+            traits.bare_nested |= "module" not in first
         if isinstance(first, dict) and "trainable" in inner:
             traits.bare_nested |= "module" not in first
             traits.activation_layers |= key == "activation"
@@ -706,18 +739,25 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
     traits.mismatched_constants.update(inbound_nodes.mismatched_constants(config))
     traits.early_constants.update(inbound_nodes.mismatched_constants(config, projected="float32"))
     traits.mixed_attentions.update(inbound_nodes.mixed_attentions(config))
+    traits.early_attentions.update(inbound_nodes.mixed_attentions(config, projected="float32"))
     if class_name != "Sequential" and nested:
         traits.missed_calls |= inbound_nodes.misses_calls(config)
     if any("Attention" in str(keras_objects.class_of(layer)) for layer in layers):
         traits.causal_calls |= any(
             inbound_nodes.has_keyword(layer, "use_causal_mask") for layer in layers
         )
+        traits.scored.update(inbound_nodes.attentions_with_scores(config))
         attends = inbound_nodes.attends_to_mask(config)
         traits.attends_to_mask |= attends is True
         traits.may_attend_to_mask |= attends is None
     traits.weighted_counts |= any(
         keras_objects.class_of(layer) == "CategoryEncoding"
         and inbound_nodes.has_keyword(layer, "count_weights")
+        for layer in layers
+    )
+    traits.lone_ops |= any(
+        keras_objects.class_of(layer) == "TensorFlowOpLayer"
+        and inbound_nodes.takes_one_tensor(layer)
         for layer in layers
     )
     traits.mask_lists |= any(inbound_nodes.takes_mask_list(layer) for layer in layers)
@@ -755,6 +795,17 @@ def _note_outputs(config: dict[str, Json], traits: ConfigTraits) -> None:
         traits.clashing_masks |= inbound_nodes.clashes_with_mask(config)
     traits.flat_outputs |= outputs
     traits.flat_inputs |= inputs and not outputs
+    traits.nested_tensors |= any(
+        _is_nested(config.get(key)) for key in ("input_layers", "output_layers")
+    )
+
+
+def _is_nested(value: Json) -> bool:
+    """Return whether a structure of references contains other structures."""
+    if _is_reference(value):
+        return False
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(item, dict | list) and not _is_reference(item) for item in items)
 
 
 def _is_reference(value: Json) -> bool:

@@ -380,7 +380,7 @@ def _input_size(
     if shape is None:
         return None
     if place == "axis":
-        listed = _listed(config.get("axis"))
+        listed = _listed(config.get("axis", -1))
         axis = integer(listed[0]) if len(listed) == 1 else None
     elif place == "channels":
         kernel = config.get("kernel_size")

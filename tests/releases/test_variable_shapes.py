@@ -99,6 +99,8 @@ def slot_of(name: str) -> VariableSlot:
         ("GRU", "bias", {"units": 4, "reset_after": False}, None, (12,)),
         ("GRU", "bias", {"units": 4}, None, None),
         ("BatchNormalization", "gamma", {"axis": [3]}, (None, 8, 8, 6), (6,)),
+        ("BatchNormalization", "moving_mean", {}, (None, 8, 8, 6), (6,)),
+        ("GroupNormalization", "gamma", {"groups": 2}, (None, 8, 6), (6,)),
         ("LayerNormalization", "gamma", {"axis": [1, 2]}, (None, 5, 6), (5, 6)),
         ("PReLU", "alpha", {"shared_axes": [1]}, (None, 5, 6), (1, 6)),
         (

@@ -26,6 +26,7 @@ from policytool.releases import (
     known_arguments,
     layer_variables,
 )
+from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import (
     Category,
     known_classes,
@@ -119,6 +120,17 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return any(layer.has_variables for layer in self.shared)
 
     @property
+    def is_built_late(self) -> bool:
+        """
+        Whether Keras 3.0 to 3.3 need not build a Sequential to load it: its variables are in no
+        HDF5 file, or in one layer of it.
+        """
+        owners = {tensor.path[0] for tensor in self.document.tensors or () if tensor.path}
+        return self.traits.root_class == "Sequential" and (
+            self.document.format != "h5" or len(owners) == 1
+        )
+
+    @property
     def crops_everything(self) -> bool:
         """Whether a cropping layer leaves nothing of its input."""
         if self.shapes is None or not any(map(_is_cropping, self.traits.class_names)):
@@ -150,6 +162,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
             for child, number in nodes[layer].children
             if child == "kernel" and (variable := nodes[number].variable) is not None
         )
+
+    @property
+    def classes_of_objects(self) -> frozenset[str | None]:
+        """The classes of the layers and models of a SavedModel."""
+        return frozenset(map(keras_objects.class_of, self.document.parts.values()))
 
     @property
     def classes_without_traces(self) -> frozenset[str]:
@@ -339,7 +356,7 @@ def _row(
 
 
 def _mixes_attention(policy: str) -> Callable[[Evidence], bool]:
-    return lambda evidence: policy in evidence.traits.mixed_attentions
+    return lambda evidence: policy in evidence.traits.early_attentions
 
 
 def _is_subclassed(evidence: Evidence) -> bool:
@@ -387,6 +404,20 @@ def _only_wrappers_have_dicts(evidence: Evidence) -> bool:
 
 def _class(*names: str) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.traits.class_names.isdisjoint(names)
+
+
+def _discretizes_halves(evidence: Evidence) -> bool:
+    """Return whether a Discretization casts its input to 16 bits; integers are not cast."""
+    sites = evidence.shapes.sites if evidence.shapes is not None else ()
+    inputs = [site.config or {} for site in sites if site.class_name == INPUT_CLASS]
+    return any(
+        name == "Discretization" and policy.removeprefix("mixed_") in HALVES
+        for name, policy in evidence.traits.layer_policies
+    ) and not any(str(config.get("dtype")).startswith(("int", "uint")) for config in inputs)
+
+
+def _has_boundaries(evidence: Evidence, ranges: str) -> bool:
+    return "Discretization" in evidence.traits.class_names and evidence.is_written_in(ranges)
 
 
 def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
@@ -495,7 +526,8 @@ def _follows_policy(class_name: str) -> bool:
     BatchNormalization have not (measured in TF 2.5, and with files of TF 2.4). Op layers have no
     variables: TF 2.4 loads 9 measured models of only op layers.
     """
-    if layer_facts(class_name).is_op_layer:
+    facts = layer_facts(class_name)
+    if facts.is_op_layer or facts.category is Category.REGULARIZATION:  # such as AddLoss
         return False
     variables = layer_variables.slots(class_name, "tf2.4", {})
     return variables is None or any(
@@ -540,6 +572,10 @@ _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
 _UNCOUNTED: Final = "a layer counts the words of a vocabulary that JSON does not contain"
+_BUCKETIZED: Final = (
+    "a Discretization casts its input to 16 bits, which the op Bucketize does not support"
+)
+_BOUNDARIES: Final = "only TF 2.5 stores the boundaries of a Discretization in a variable"
 _TYPED_INPUT: Final = "an InputLayer has a `type_spec` beside other arguments"
 _NO_LAYER_CLASS: Final = (
     "a layer class of Keras has a module that does not contain it; Keras writes keras.layers"
@@ -794,6 +830,24 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "its functional models store input shapes in the format of a later release",
         lambda evidence: evidence.is_written_in("tf2.2 to tf2.9") and _is_functional(evidence),
     ),
+    # 48 SavedModels of TF 2.1, of 11 op layers and 15 models in models
+    _row(
+        Obstacle.GRAPH,
+        "savedmodel",
+        "tf2.1",
+        "TF 2.1 does not restore an op layer with a single input from its traces",
+        lambda evidence: evidence.traits.lone_ops,
+    ),
+    _row(
+        Obstacle.MODEL,
+        "savedmodel",
+        "tf2.1",
+        "TF 2.1 restores no model in a functional model, and no Sequential in a Sequential",
+        lambda evidence: (
+            evidence.traits.nested_in_graphs
+            or (evidence.traits.nested_models and not evidence.traits.nested_graphs)
+        ),
+    ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
@@ -892,10 +946,23 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf2.9 on",
         "TF 2.5 and older store lookup tables under another path",
         lambda evidence: (
-            any(layer_facts(name).is_lookup for name in evidence.traits.class_names)
+            any(layer_facts(name).is_lookup for name in evidence.classes_of_objects)
             and _has_child(evidence, "_table")
             and not _has_child(evidence, "lookup_table")
         ),
+    ),
+    # Measured with files of TF 2.4 in TF 2.3, and of TF 2.5 in later releases, with six policies
+    # and five dtypes of inputs; subclassed models do not call their layers during loading
+    *(
+        _row(Obstacle.DTYPE, formats, ranges, _BUCKETIZED, _discretizes_halves)
+        for formats, ranges in ((f"{_ALL_CONFIGS} savedmodel", "tf2.3"), ("savedmodel", "tf2.9 on"))
+    ),
+    *(
+        _row(Obstacle.STORAGE, "h5", ranges, _BOUNDARIES, applies)
+        for ranges, applies in (
+            ("tf2.5", lambda evidence: _has_boundaries(evidence, "tf2.3 to tf2.4")),
+            ("tf2.9 on", lambda evidence: _has_boundaries(evidence, "tf2.5")),
+        )
     ),
     # Files of TF 2.15, which TF 2.9 loads: "expected a Tensor in checkpoint_key"
     _row(
@@ -1152,6 +1219,26 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             name == "ConvLSTM2D" and policy.startswith("mixed_")
             for name, policy in evidence.traits.layer_policies
         ),
+    ),
+    # Files of TF 2.9 and 2.15 in TF 2.4, 2.5, 2.9, 2.12 and 2.15, with four policies
+    *(
+        _row(
+            Obstacle.DTYPE,
+            _ALL_CONFIGS,
+            ranges,
+            "a stateful recurrent layer has its states in float32, and computes in another dtype",
+            applies,
+        )
+        for ranges, applies in (
+            (
+                "tf2.4 to tf2.5",
+                lambda evidence: any(
+                    policy.removeprefix("mixed_") != "float32"
+                    for policy in evidence.traits.stateful_policies
+                ),
+            ),
+            ("tf2.9 to tf2.12", lambda evidence: "float64" in evidence.traits.stateful_policies),
+        )
     ),
     # edited configs: measured in TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.0, 3.3, 3.6 and 3.15
     _row(
@@ -1413,7 +1500,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             "before loading",
             _mixes_attention(policy),
         )
-        for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+        for policy in ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64")
+    ),
+    # Files of TF 2.4 and 2.9 in TF 2.15
+    _row(
+        Obstacle.GRAPH,
+        "h5 keras json",
+        "after tf2.13",
+        "an op combines the result of MultiHeadAttention, which has the dtype of its policy since "
+        "TF 2.14, with a tensor of another dtype",
+        lambda evidence: bool(evidence.traits.mixed_attentions),
     ),
     _row(
         Obstacle.CLASS,
@@ -1479,6 +1575,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3.0 does not build a Dot for stored shapes",
         lambda evidence: evidence.has_key("Dot", "axes"),
     ),
+    # 24 files of Keras 3.3 and 3.6, with LSTM cells alone, below and after others
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0",
+        "an RNN returns the states of a StackedRNNCells with an LSTM cell",
+        lambda evidence: evidence.traits.returned_states,
+    ),
     # Measured with 14 models of Keras 3.3 and 3.6
     _row(
         Obstacle.STORAGE,
@@ -1487,7 +1591,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "Keras 3.0 counts the variables of the layer in a Bidirectional three times",
         lambda evidence: _class("Bidirectional")(evidence) and bool(evidence.document.tensors),
     ),
-    # Measured in Keras 3.0 and 3.3, which write such a model only in a Sequential, and load that
+    # Measured in Keras 3.0 and 3.3, which write such a model only in a Sequential, and load that.
+    # 24 files of TF 2.15 and tf_keras 2.21: they do not build a Sequential with it when they load.
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
@@ -1495,7 +1600,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "TimeDistributed cannot determine the output shape of a model",
         lambda evidence: (
             bool(evidence.traits.distributed_models)
-            and (evidence.is_keras3 or evidence.document.format != "h5")
+            and (evidence.is_keras3 or not evidence.is_built_late)
             and not evidence.is_written_in("keras3.0 to keras3.3")
         ),
     ),
@@ -1563,6 +1668,32 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.0 to keras3.3",
         "the model stores its single input without a list, which Keras 3.0 to 3.3 do not read",
         lambda evidence: evidence.traits.flat_inputs,
+    ),
+    # Files of TF 2.1 to 2.15, tf_keras 2.21 and Keras 3.6 in Keras 3.0, 3.3, 3.6 and 3.15
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.3",
+        "the inputs or outputs of a model are lists or dicts in a list or dict, which Keras 3.0 to "
+        "3.3 do not read",
+        lambda evidence: evidence.traits.nested_tensors,
+    ),
+    # Files of TF 2.15, tf_keras 2.21, Keras 3.3 and 3.15 in Keras 3.0, 3.3, 3.6 and 3.15, which
+    # load if the scores are not used
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0",
+        "the model uses the scores of a MultiHeadAttention, which Keras 3.0 does not return",
+        lambda evidence: "MultiHeadAttention" in evidence.traits.scored,
+    ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "the model uses the scores of an Attention or AdditiveAttention, which Keras 3.0 to 3.6 do "
+        "not return",
+        lambda evidence: not evidence.traits.scored.isdisjoint(inbound_nodes.ATTENTIONS),
     ),
     # layers of Keras 2 in Keras 3
     # `call` of Cropping1D, 2D and 3D in Keras 3.0 and 3.15; Keras 2 returns an empty tensor
@@ -1734,8 +1865,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
-        "keras3.0",
-        "a Hashing layer has a policy in a dict, and Keras 3.0 requires the name of a dtype",
+        "keras3.0 to keras3.3",
+        "a Hashing layer has a policy in a dict, and Keras 3.0 to 3.3 require the name of a dtype",
         lambda evidence: evidence.traits.policy_hashes,
     ),
     _row(
