@@ -1184,7 +1184,7 @@ def test_layer_that_cannot_be_built_in_a_saved_model(
     assert any("cannot be built under" in cause.reason for cause in causes) is fails
 
 
-def _failing(path: Path, reason: str) -> set[str]:
+def _failing_for(path: Path, reason: str) -> set[str]:
     """Return the releases that fail to load a file for a reason."""
     return {
         release
@@ -1213,7 +1213,7 @@ def test_first_layer_of_a_sequential_with_the_object_of_a_shape(
         config={"name": "m", "layers": [dense("d") | {"config": config}]},
     )
     path = saved_model(tmp_path / "model", [root, keras_object("d", "Dense", config=config)])
-    assert _failing(path, "its Sequential models store input shapes") == fails
+    assert _failing_for(path, "its Sequential models store input shapes") == fails
 
 
 @pytest.mark.parametrize(
@@ -1238,7 +1238,7 @@ def test_dtype_of_the_variable_of_a_mean_iou(
     )
     variable = Object(variable=("total_confusion_matrix", stored, (2, 2)))
     path = saved_model(tmp_path / "model", [root, metric, variable])
-    assert _failing(path, "the variable of a MeanIoU") == fails
+    assert _failing_for(path, "the variable of a MeanIoU") == fails
 
 
 @pytest.mark.parametrize(
