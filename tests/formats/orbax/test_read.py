@@ -40,6 +40,7 @@ needs_tensorstore = pytest.mark.skipif(
 
 
 @needs_tensorstore
+@THOROUGH
 class TestOrbax(FormatContract):
     package = "orbax"
     document_format = ("orbax", "weights")
