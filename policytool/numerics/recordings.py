@@ -29,7 +29,7 @@ from policytool.numerics.verdicts.tolerances import (
     is_newly_nonfinite,
     recorded_tolerances,
 )
-from policytool.support.grouping import EachOnce
+from policytool.support.grouping import EachOnce, group_pairs
 from policytool.support.text import codec, jsontext
 from policytool.support.text.phrases import join_and_count
 
@@ -465,22 +465,38 @@ def origin(run: CheckRun, pairs: Sequence[CallPair], changed: Sequence[str] = ()
     Return the first call that returns different values than rounding explains, or the call that
     computes its mask; None if there is no such call.
 
+    A call whose values differ, but not those of the calls that use them, is the origin only if
+    there is no other: a conversion may move the activation of a layer to another layer.
+
     :param changed: the layers with other weights, whose errors rounding does not explain
     """
     tolerances = [
         0.0 if call.path in changed else tolerance
         for call, tolerance in zip(run.calls, recorded_tolerances(run.calls), strict=True)
     ]
+    departing = {
+        place: None
+        for place, (call, tolerance) in enumerate(zip(run.calls, tolerances, strict=True))
+        if _departs(call, tolerance)
+    }
+    if not departing:
+        return None
+    users = group_pairs(
+        (producer, place)
+        for place, call in enumerate(run.calls)
+        if call.trace is not None
+        for producer in call.trace.producers
+    )
     place = next(
         (
             place
-            for place, (call, tolerance) in enumerate(zip(run.calls, tolerances, strict=True))
-            if _departs(call, tolerance)
+            for place in departing
+            if place not in users
+            or run.calls[place].path in changed
+            or not departing.keys().isdisjoint(users[place])
         ),
-        None,
+        next(iter(departing)),
     )
-    if place is None:
-        return None
     call = _mask_origin(run, place, pairs) or run.calls[place]
     return Origin(
         path=call.place,
