@@ -316,7 +316,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         lambda evidence: evidence.outer == "LossScaleOptimizerV3",
     ),
     _row(
-        "h5",
+        "h5 savedmodel",
         "tf2.0 to tf2.3",
         ("LossScaleOptimizer uses the format of TF 2.4 and later, with an `inner_optimizer`"),
         lambda evidence: evidence.wrapper is not None and "inner_optimizer" in evidence.wrapper,

@@ -35,7 +35,13 @@ from policytool.model.tree import storage
 from policytool.releases.releases import KERAS3, LOADERS, family_of
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import dense, h5_model, instance, sequential
+from tests.helpers.small_models import (
+    Config,
+    dense,
+    h5_model,
+    instance,
+    sequential,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -482,3 +488,20 @@ def test_argument_of_an_optimizer_that_an_older_release_lacks(tmp_path: Path) ->
         training_verdict = verdicts[loader].training
         assert training_verdict is not None
         assert training_verdict.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("scale", "fails"),
+    [
+        ({"inner_optimizer": instance("Adam"), "dynamic": True}, True),  # as TF 2.4 writes it
+        ({"optimizer": instance("Adam"), "loss_scale": {}}, False),  # as TF 2.3 writes it
+    ],
+)
+def test_tf_2_3_does_not_compile_the_wrapper_of_tf_2_4_in_a_saved_model(
+    scale: Config, *, fails: bool
+) -> None:
+    """It fails with "KeyError: 'optimizer'"."""
+    evidence = _evidence(_document("tf2.3/exp_mf16_fixed128", migrated=False))
+    changed = structs.replace(evidence, optimizer=instance("LossScaleOptimizer", **scale))
+    reason = "LossScaleOptimizer uses the format of TF 2.4 and later"
+    assert str(verdict(changed, "tf2.3").reason).startswith(reason) is fails
