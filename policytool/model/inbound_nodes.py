@@ -297,9 +297,15 @@ def _dtype(entry: Mapping[str, Json]) -> str | None:
     return name.removeprefix("mixed_") if name is not None else None
 
 
+def classes_of_layers(config: Mapping[str, Json]) -> Mapping[str, str]:
+    """Return the class of each layer of a functional model by name."""
+    layers = model_calls(config, keras3=False).layers
+    return {layer.name: str(keras_objects.class_of(layer.entry)) for layer in layers}
+
+
 def orders_of_layers(config: Mapping[str, Json]) -> tuple[list[str], list[str]]:
     """
-    Return the layers of a functional Keras 2 model in the order of the loaded model, and in that of
+    Return the layers of a functional model in the order of the loaded model, and in that of
     Keras 3.6, which has a call more between layers of different float dtypes.
 
     Masks, which also add calls, are not taken into account.

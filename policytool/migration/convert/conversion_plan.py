@@ -30,6 +30,7 @@ from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.rewrites.lambdas import REPLACED
 from policytool.migration.convert.target import Log, Target
+from policytool.migration.convert.tensor_facts import compute_dtype
 from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import (
     Conversion,
@@ -142,7 +143,26 @@ def agreeing_releases(root: Unit, release: str) -> tuple[str, ...]:
     if release not in releases or changes is None:
         return ()
     others = _equal_releases_around(releases, releases.index(release), changes)
-    return tuple(_with_equal_masks(root, release, others))
+    return tuple(_with_equal_masks(root, release, _with_equal_orders(root, release, others)))
+
+
+def _with_equal_orders(root: Unit, release: str, others: Sequence[str]) -> Sequence[str]:
+    """
+    Return the releases in which the layers of all networks have the same order as in a given
+    release, so that they read the same variables. Only casts and masks change it.
+    """
+    computed = {compute_dtype(unit) for unit in walk(root) if unit.role is Role.LAYER}
+    if family_of(release) != KERAS3 or (len(computed) == 1 and not has_masks(root)):
+        return others
+    target = Target(loader=release, container="keras")
+    names_by_rules: dict[tuple[bool, ...], list[str]] = {}
+    for name in (release, *others):
+        rules = ordering.edge_rules(name)
+        if rules not in names_by_rules:
+            ordered = ordering.order_layers(root, replace(target, running=name))
+            names_by_rules[rules] = [unit.name for unit in walk(ordered)]
+    expected = names_by_rules[ordering.edge_rules(release)]
+    return [name for name in others if names_by_rules[ordering.edge_rules(name)] == expected]
 
 
 def _changes(root: Unit, family: str) -> frozenset[str] | None:

@@ -35,6 +35,7 @@ from policytool.migration.convert.architecture import (
     named_arguments,
 )
 from policytool.migration.convert.masks import (
+    CASTS_LOSE_MASKS,
     PLACES,
     input_tensors,
     rule_of,
@@ -88,15 +89,21 @@ class ImplicitEdges(Struct, frozen=True, kw_only=True):
 
 
 _OP_SINCE: Final = "keras3.5"
-_LOSES_MASKS: Final = releases_in("keras3.5 to keras3.13")
-"""The releases in which the tensors that a layer casts lose their masks when a model is built."""
-
 _NOTED_BEFORE: Final = "keras3.10"
 _ZEROS_SINCE: Final = "keras3.12"
 """
 The first release whose Concatenate broadcasts a mask with zeros like its input (``compute_mask`` in
 keras/src/layers/merging/concatenate.py); earlier releases use only the shape of the input.
 """
+
+
+def edge_rules(release: str) -> tuple[bool, ...]:
+    """Return the rules by which Keras 3 adds edges; releases with equal rules have equal orders."""
+    thresholds = (_OP_SINCE, _NOTED_BEFORE, _ZEROS_SINCE)
+    return (
+        *(is_since(release, threshold) for threshold in thresholds),
+        release in CASTS_LOSE_MASKS,
+    )
 
 
 def implicit_edges(network: Network, target: Target) -> ImplicitEdges:
@@ -242,7 +249,7 @@ class _Reading(Struct, frozen=True, kw_only=True):
     @property
     def _loses_masks(self) -> bool:
         """Whether tensors that a layer casts lose their masks."""
-        return self.target.release in _LOSES_MASKS
+        return self.target.release in CASTS_LOSE_MASKS
 
     def _since(self, release: str) -> bool:
         """Return whether the release that will run the network is ``release`` or later."""

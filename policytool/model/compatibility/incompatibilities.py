@@ -8,6 +8,7 @@ records. A row selects files by their container, policies, classes and keys.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -36,7 +37,6 @@ from policytool.releases.layer_classes import (
 from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import (
     CURRENT,
-    KERAS2,
     KERAS3,
     LOADERS,
     family_of,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.writer_version import ConfigTraits
     from policytool.releases.output_shapes import Shape
+    from policytool.support.text.jsontext import Json
 
 
 _TRAINING_KEYS: Final = frozenset({"optimizer_config", "loss_weights"})
@@ -77,6 +78,12 @@ release, 0.8, derives them from tf_keras: Keras 3.15 fails with "Only instances 
 UNICODE_TEXT: Final = (
     "its JSON is stored as Unicode text, as h5py writes a str; TF 2.4 and older decode only bytes"
 )
+
+_ORDERING_BY_CASTS: Final = "keras3.5 to keras3.9"
+"""
+The releases whose order of layers depends on the casts between them (measured in Keras 3.0, 3.4 to
+3.6, 3.8, 3.9, 3.13 and later with files of the same releases).
+"""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -257,32 +264,73 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return self.is_keras3 or self.document.format == "h5"
 
     @property
+    def has_order_of_casts(self) -> bool:
+        """Whether the file has the order of layers of Keras 3.6, which depends on casts."""
+        return self.is_written_in(_ORDERING_BY_CASTS)
+
+    @property
     def moved_variables(self) -> tuple[tuple[str, str], ...]:
         """
-        The layers of a Keras 2 HDF5 file whose variables are stored, each with the layer that reads
-        them in Keras 3.6, whose order of layers depends on casts between them.
+        The layers whose variables are stored, each with the layer that reads them in Keras 3.6, or
+        in all other releases if the file has the order of Keras 3.6. If a file contains casts, all
+        releases have the same order.
         """
         policies = {policy.removeprefix("mixed_") for _, policy in self.traits.layer_policies}
-        is_keras2 = all(family_of(release) == KERAS2 for release in self.releases)
-        if self.document.format != "h5" or len(policies) == 1 or not is_keras2:
+        is_archive = self.document.format == "keras"
+        if (
+            len(policies) == 1
+            or (is_archive and not self.is_keras3)
+            or self.document.format not in ("h5", "keras")
+            or "Cast" in self.traits.class_names
+        ):
             return ()
-        orders = inbound_nodes.orders_of_layers(keras_objects.arguments_of(self.document.config))
-        stored = self._stored_shapes
-        plain, cast = ([name for name in order if name in stored] for order in orders)
-        return tuple(zip(plain, cast, strict=True))
+        config, stored = keras_objects.arguments_of(self.document.config), self._stored_shapes
+        classes = inbound_nodes.classes_of_layers(config) if is_archive else {}
+        written, other = (
+            group_pairs((classes.get(name), name) for name in order if name in stored)
+            for order in self._orders(config)
+        )
+        return tuple(
+            pair
+            for class_name, names in written.items()  # archives number the layers of each class
+            for pair in zip(names, other[class_name], strict=True)
+        )
+
+    def _orders(self, config: Mapping[str, Json]) -> tuple[list[str], list[str]]:
+        """Return the layers in the order of the file, and in the other order."""
+        plain, by_casts = inbound_nodes.orders_of_layers(config)
+        return (by_casts, plain) if self.has_order_of_casts else (plain, by_casts)
 
     @property
     def moves_other_shapes(self) -> bool:
         """Whether Keras 3.6 reads the variables of a layer into one with other shapes."""
+        if self.has_order_of_casts:
+            return False
         stored = self._stored_shapes
         return any(stored[name] != stored[other] for name, other in self.moved_variables)
 
     @property
     def _stored_shapes(self) -> Mapping[str, list[tuple[int, ...] | None]]:
         """The shapes of the stored variables of each layer of the model."""
-        return group_pairs(
-            (tensor.path[0], tensor.shape) for tensor in self.document.tensors or () if tensor.path
+        is_archive = self.document.format == "keras"
+        place = 1 if is_archive else 0
+        shapes = group_pairs(
+            (tensor.path[place], tensor.shape)
+            for tensor in self.document.tensors or ()
+            if len(tensor.path) > place
         )
+        if not is_archive:
+            return shapes
+        config, counts = keras_objects.arguments_of(self.document.config), Counter[str]()
+        classes, found = inbound_nodes.classes_of_layers(config), {}
+        for name in self._orders(config)[0]:
+            group = keras_objects.snake_case(classes[name])
+            number = counts[group]
+            counts[group] += 1
+            group = f"{group}_{number}" if number else group
+            if group in shapes:
+                found[name] = shapes[group]
+        return found
 
     @property
     def opaque_storage(self) -> bool:
@@ -1399,7 +1447,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     # 3.6 has an operation in its graph for each cast; 3.3 and 3.15 load it
     _row(
         Obstacle.STORAGE,
-        "h5",
+        "h5 keras",
         "keras3.6",
         "Keras 3.6 reads the variables of layers of several dtypes in another order",
         lambda evidence: evidence.moves_other_shapes,

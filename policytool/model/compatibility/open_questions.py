@@ -293,14 +293,17 @@ def _lost_vocabularies(evidence: Evidence) -> Iterator[Doubt]:
 
 
 def _variable_order(evidence: Evidence) -> Iterator[Doubt]:
-    """Yield a doubt about the results of Keras 3.6, if it exchanges variables of equal shapes."""
+    """Yield a doubt about the results of releases that exchange variables of equal shapes."""
     layers = tuple(name for name, other in evidence.moved_variables if name != other)
     if layers:
-        reason = (
-            "Keras 3.6 exchanges the variables of layers, because it casts tensors between layers"
+        reason, loaders = (
+            ("Keras 3.6 wrote", "keras3.0 to keras3.4, keras3.10 on")
+            if evidence.has_order_of_casts
+            else ("Keras 3.6 reads", "keras3.6")
         )
+        reason = f"{reason} the variables of layers in the order that it has because of its casts"
         cause = Cause(kind=Obstacle.RESULTS, reason=reason, layers=layers)
-        yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
+        yield Doubt(cause=cause, loaders=releases_in(loaders))
 
 
 def _activations(origins: Sequence[Release], groups: Sequence[ObjectGroup]) -> Iterator[Doubt]:

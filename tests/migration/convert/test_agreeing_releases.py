@@ -140,3 +140,19 @@ class TestReleasesThatRan:
         found = disagreeing_release(versions, ("tf2.4",), side="source")
         assert found is not None
         assert found.startswith(f"{name} was used for the source")
+
+
+def test_releases_that_read_the_variables_in_another_order_do_not_agree() -> None:
+    """Keras 3.5 to 3.9 count the casts around ``b``, and exchange its variables."""
+    mixed = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+    layers = [
+        layer2("Dense", "a", [["x", 0, 0, {}]], units=4, activation="tanh"),
+        layer2("Dense", "b", [["a", 0, 0, {}]], units=4, activation="tanh", dtype=mixed),
+        layer2("Dense", "c", [["x", 0, 0, {}]], units=4, activation="tanh"),
+        layer2("Dense", "d", [["c", 0, 0, {}]], units=4, activation="tanh"),
+        layer2("Dense", "e", [["b", 0, 0, {}]], units=4, activation="tanh"),
+        layer2("Dense", "f", [["d", 0, 0, {}]], units=4, activation="tanh"),
+    ]
+    model = converted(keras2(input2("x", 4), *layers, outputs=("e", "f")), "keras3.15")[1]
+    found = agreeing_releases(model, "keras3.15")
+    assert found == tuple(f"keras3.{minor}" for minor in range(16) if minor not in range(5, 10))

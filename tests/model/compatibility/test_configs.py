@@ -7,6 +7,7 @@ layer classes, with other arguments than the fixtures have.
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from copy import deepcopy
@@ -26,7 +27,15 @@ from policytool.model import reading
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
-from tests.helpers.convertible_models import input2, layer2
+from tests.helpers.convertible_models import (
+    input2,
+    input3,
+    keras3,
+    layer2,
+    layer3,
+    policy,
+    tensor,
+)
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import (
     Config,
@@ -1641,11 +1650,11 @@ def test_number_before_the_result_of_attention(tmp_path: Path) -> None:
 
 def test_custom_layer_in_16_bits_names_the_global_policy(tmp_path: Path) -> None:
     """In Keras 2, the layers that a custom layer creates use the global policy."""
-    for policy, expected in (("mixed_bfloat16", True), ("float32", False)):
-        layer = instance("Gate", name="b", trainable=True, dtype=policy)
+    for name, expected in (("mixed_bfloat16", True), ("float32", False)):
+        layer = instance("Gate", name="b", trainable=True, dtype=name)
         called = {**layer, "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
-        found = verdicts_on(functional(INPUT, called), tmp_path / f"{policy}.h5")
-        text = f"call set_global_policy('{policy}')"
+        found = verdicts_on(functional(INPUT, called), tmp_path / f"{name}.h5")
+        text = f"call set_global_policy('{name}')"
         assert (text in str(found["tf2.15"].explanation)) is expected
         assert text not in str(found["keras3.15"].explanation)
 
@@ -1683,3 +1692,48 @@ def test_padded_weights_of_words_fail_in_the_newest_keras() -> None:
         loaded = reading.load_model(replace(archive, parts=parts))
         reasons = {cause.reason for cause in loaded.loaders[-1].causes}
         assert any("pads its weights" in reason for reason in reasons) is failing
+
+
+def _branches(version: str) -> dict[str, bytes]:
+    """Return an archive with four layers of one class, two of which change their order by casts."""
+    mixed = policy("mixed_float16")
+    layers = [
+        input3("x", 4),
+        layer3("Dense", "a", tensor("x"), units=4, dtype=policy("float32")),
+        layer3("Dense", "b", tensor("a"), units=4, dtype=mixed),
+        layer3("Dense", "c", tensor("x"), units=4, dtype=policy("float32")),
+        layer3("Dense", "d", tensor("c"), units=4, dtype=policy("float32")),
+        layer3("Concatenate", "e", [tensor("b"), tensor("d")], dtype=policy("float32")),
+    ]
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        for group in ("dense", "dense_1", "dense_2", "dense_3"):
+            file[f"layers/{group}/vars/0"] = np.zeros((4, 4), "float32")
+            file[f"layers/{group}/vars/1"] = np.zeros(4, "float32")
+    members = keras_members(keras3(*layers))
+    metadata = {"keras_version": version, "date_saved": "2024-01-01@00:00:00"}
+    return {
+        **members,
+        "metadata.json": json.dumps(metadata).encode(),
+        "model.weights.h5": weights.getvalue(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "changed"),
+    [("3.3.3", {"keras3.6"}), ("3.6.0", {"keras3.0", "keras3.3", "keras3.15"})],
+)
+def test_casts_move_the_variables_of_archives(
+    tmp_path: Path, version: str, changed: Collection[str]
+) -> None:
+    """Keras 3.6 counts casts in the order of layers; without casts in the config, it differs."""
+    path = keras_zip(tmp_path / "model.keras", _branches(version))
+    found = policytool.inspect(path).releases
+    reason = "the variables of layers in the order that it has because of its casts"
+    causes = {
+        release: [cause for cause in verdict.doubts if reason in cause.reason]
+        for release, verdict in found.items()
+    }
+    assert {release for release, doubts in causes.items() if doubts} == changed
+    layers = {frozenset(doubts[0].layers) for doubts in causes.values() if doubts}
+    assert layers == {frozenset("bc")}

@@ -32,6 +32,7 @@ from policytool.migration.convert.architecture import (
 )
 from policytool.migration.convert.masks import (
     ATTENTION_INPUTS,
+    CASTS_LOSE_MASKS,
     Mask,
     MaskOp,
     MaskOperations,
@@ -56,7 +57,7 @@ from policytool.model.flow import BEFORE_CHAIN
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import Values, layer_facts
-from policytool.releases.releases import KERAS3, family_of, releases_in
+from policytool.releases.releases import KERAS3, family_of
 from policytool.support import steps
 
 if TYPE_CHECKING:
@@ -72,13 +73,6 @@ EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in ATTENTION_INPUTS))
 
 GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
 """The arguments of calls that are masks."""
-
-_LOSING: Final = releases_in("keras3.5 to keras3.13")
-"""
-The releases in which the cast of an input to a layer's compute dtype has no mask, both while a
-model is built and while it runs (measured with 11 kinds of layers in each release from 3.0 to 3.15;
-``Layer.__call__`` of 3.14 has the comment "Prevent _keras_mask from disappearing").
-"""
 
 CallKey = tuple[Scope, str, int]
 """A call of a layer: the nested models around it, the layer's name, the number of the call."""
@@ -378,7 +372,11 @@ class MaskFlow:
 
     def _loses_mask(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether a layer casts a tensor, and its cast has no mask."""
-        return self._release in _LOSING and unit.network is None and self._is_cast(unit, tensor)
+        return (
+            self._release in CASTS_LOSE_MASKS
+            and unit.network is None
+            and self._is_cast(unit, tensor)
+        )
 
     def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether a layer is known to cast an input tensor."""
