@@ -568,11 +568,10 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
     if name is None:
         return
     traits.layer_policies.add((class_name, name))
-    layer = config.get("layer") if is_bidirectional else {"class_name": class_name}
     if config.get("stateful") is True and class_name in _RECURRENT:
         traits.stateful_policies.add(name)
-    if _is_fused(owner):
-        traits.fused.add((str(keras_objects.class_of(layer)), name))
+    if is_fused(class_name, config):
+        traits.fused.add((class_name, name))
     traits.mixed_groups |= name.startswith("mixed_") and _exceeds_one(config.get("groups"))
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
@@ -580,12 +579,14 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
 
 
 _RECURRENT: Final = frozenset({"SimpleRNN", "LSTM", "GRU"})
+"""The classes with states that were measured with ``stateful``."""
 
 
-def _is_fused(config: Mapping[str, Json]) -> bool:
-    """Return whether Keras 2 can use a kernel of cuDNN for a recurrent layer with this config."""
+def is_fused(class_name: str, config: Mapping[str, Json]) -> bool:
+    """Return whether a layer is an LSTM or GRU for which Keras 2 can use a kernel of cuDNN."""
     return (
-        config.get("activation") == "tanh"
+        class_name in ("LSTM", "GRU")
+        and config.get("activation") == "tanh"
         and config.get("recurrent_activation") == "sigmoid"
         and config.get("use_bias") is True
         and not config.get("recurrent_dropout")

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
+from policytool.releases.releases import releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,16 +52,39 @@ def layer_failure(library: str, class_name: str, policy: str) -> str | None:
     return messages[0] if messages and all(messages) else None
 
 
-def build_failure(library: str, class_name: str, policy: str) -> str | None:
+_FUSED_FAILURE: Final = "Value passed to parameter 'input' has DataType bfloat16"
+_FUSED_FAILURES: Final = {
+    ("GRU", "bfloat16"): releases_in("tf2.1 to tf2.12"),
+    ("GRU", "mixed_bfloat16"): releases_in("tf2.5 to tf2.12"),
+    ("LSTM", "bfloat16"): releases_in("tf2.1 to tf2.12"),
+    ("LSTM", "mixed_bfloat16"): releases_in("tf2.1 to tf2.12"),
+}
+"""
+The releases that fail to build a recurrent layer with the arguments for which they can use a kernel
+of cuDNN. With others, such as ``unroll`` or ``recurrent_dropout``, they build it (measured with
+both classes in each release).
+"""
+
+_INITIALIZER_LIKE: Final = {"tf2.4": "tf2.5"}
+"""An unmeasured release, and one that is like it: in both, Orthogonal fails in the op ``Qr``."""
+
+
+def build_failure(
+    library: str, class_name: str, policy: str, *, is_fused: bool = False
+) -> str | None:
     """
     Return the reason why a layer of the class cannot be built under a policy, as loading requires;
     None if it can be built, even if it cannot run.
+
+    :param is_fused: whether a recurrent layer has the arguments that cuDNN supports
     """
+    if is_fused and library in _FUSED_FAILURES.get((class_name, policy), ()):
+        return _FUSED_FAILURE
     stages = {facts.get(policy, {}).get("fails") for facts in _cases(library, class_name).values()}
     return layer_failure(library, class_name, policy) if stages <= {"construct", "build"} else None
 
 
-def failing_stage(library: str, class_name: str, mode: str, policy: str) -> tuple[str, str]:
+def failing_stage(library: str, class_name: str, mode: str | None, policy: str) -> tuple[str, str]:
     """
     Return where a layer with an output mode fails under a policy (``construct``, ``build`` on a
     symbolic input, or later), and the error; two empty strings if it does not.
@@ -75,6 +99,7 @@ def initializer_failure(library: str, initializer: str, dtype: str) -> str | Non
     Return the reason why an initializer cannot create variables of a dtype, as loading requires;
     None if it can.
     """
+    library = _INITIALIZER_LIKE.get(library, library)
     reason = measurements()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
     return str(reason) if reason else None
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from policytool.formats.document import UNTYPED
 from policytool.formats.hdf5.read import TRAINING
 from policytool.formats.saved_model import GRAPH, KERAS
-from policytool.model import inbound_nodes, optimizer_config
+from policytool.model import inbound_nodes, optimizer_config, writer_version
 from policytool.model.compatibility.revived_layers import are_called, has_graphs
 from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
@@ -84,6 +84,22 @@ _ORDERING_BY_CASTS: Final = "keras3.5 to keras3.9"
 The releases whose order of layers depends on the casts between them (measured in Keras 3.0, 3.4 to
 3.6, 3.8, 3.9, 3.13 and later with files of the same releases).
 """
+
+
+class CreatedLayer(Struct, frozen=True, kw_only=True):
+    """A layer of a SavedModel, which a release creates from its config."""
+
+    class_name: str
+    policy: str
+    output_mode: str | None
+    is_called: bool
+    """Whether loading calls the layer, as it does in models of connected layers."""
+
+    is_fused: bool
+    """See :func:`policytool.model.writer_version.is_fused`."""
+
+    has_traces: bool
+    """Whether the release can restore the layer from its traces instead."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -204,25 +220,36 @@ class Evidence(Struct, frozen=True, kw_only=True):
         """The dtype of each MeanIoU in a SavedModel, and that of its variables."""
         nodes = self.document.nodes
         return frozenset(
-            (str(metadata.get("dtype")), variable.dtype)
+            (dtype, variable.dtype)
             for node in nodes.values()
             if node.part is not None
             and isinstance(metadata := self.document.parts[node.part], dict)
             and keras_objects.class_of(metadata) == "MeanIoU"
+            and isinstance(dtype := metadata.get("dtype"), str)
             for _, child in node.children
             if (variable := nodes[child].variable) is not None
         )
 
     @property
-    def layer_calls(self) -> frozenset[tuple[str, str, str, bool]]:
-        """Class, policy and output mode of each layer, and whether loading a model calls it."""
+    def created_layers(self) -> Sequence[CreatedLayer]:
+        """The layers of a SavedModel without equal ones, and without wrappers of layers."""
         sites = self.shapes.sites if self.shapes is not None else ()
-        return frozenset(
-            (site.class_name, policy, str((site.config or {}).get("output_mode")), is_called)
-            for site, is_called in zip(sites, are_called(self.document, sites), strict=True)
-            if (policy := keras_objects.policy_name((site.config or {}).get("dtype")))
-            and layer_facts(site.class_name).wraps is None  # it is the policy of its layer
-        )
+        without_traces = self.classes_without_traces
+        found: dict[CreatedLayer, None] = {}
+        for site, is_called in zip(sites, are_called(self.document, sites), strict=True):
+            config = site.config or {}
+            policy, mode = keras_objects.policy_name(config.get("dtype")), config.get("output_mode")
+            if policy and layer_facts(site.class_name).wraps is None:
+                layer = CreatedLayer(
+                    class_name=site.class_name,
+                    policy=policy,
+                    output_mode=mode if isinstance(mode, str) else None,
+                    is_called=is_called,
+                    is_fused=writer_version.is_fused(site.class_name, config),
+                    has_traces=site.class_name not in without_traces,
+                )
+                found[layer] = None
+        return tuple(found)
 
     @property
     def repeats_mean(self) -> bool:
@@ -455,13 +482,18 @@ def _class(*names: str) -> Callable[[Evidence], bool]:
 
 
 def _discretizes_halves(evidence: Evidence) -> bool:
-    """Return whether a Discretization casts its input to 16 bits; integers are not cast."""
+    """
+    Return whether a Discretization casts its input to 16 bits; integers are not cast. If the model
+    also has inputs in floats, the input of the layer is taken for one of these.
+    """
     sites = evidence.shapes.sites if evidence.shapes is not None else ()
     inputs = [site.config or {} for site in sites if site.class_name == INPUT_CLASS]
     return any(
         name == "Discretization" and policy.removeprefix("mixed_") in HALVES
         for name, policy in evidence.traits.layer_policies
-    ) and not any(str(config.get("dtype")).startswith(("int", "uint")) for config in inputs)
+    ) and not (
+        inputs and all(str(config.get("dtype")).startswith(("int", "uint")) for config in inputs)
+    )
 
 
 def _has_boundaries(evidence: Evidence, ranges: str) -> bool:

@@ -49,6 +49,7 @@ from policytool.support.grouping import group_pairs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from policytool.model.compatibility.incompatibilities import CreatedLayer
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.compatibility.stored_variables import StoredVariables
     from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
@@ -60,18 +61,6 @@ _RAISING: Final = releases_in("tf2.3 to tf2.9")
 
 _REVIVING: Final = releases_in("tf2.12 on")
 """The releases that restore a layer of a SavedModel from its traces after any error."""
-
-_FUSED: Final = {
-    ("GRU", "bfloat16"): releases_in("tf2.1 to tf2.12"),
-    ("GRU", "mixed_bfloat16"): releases_in("tf2.5 to tf2.12"),
-    ("LSTM", "bfloat16"): releases_in("tf2.1 to tf2.12"),
-    ("LSTM", "mixed_bfloat16"): releases_in("tf2.1 to tf2.12"),
-}
-"""
-The releases that fail to build a recurrent layer with the arguments for which they can use a kernel
-of cuDNN, with "Value passed to parameter 'input' has DataType bfloat16". With others, such as
-``unroll`` or ``recurrent_dropout``, they build it (measured with both classes in each release).
-"""
 
 _EVERYWHERE: Final = "float32"
 """
@@ -109,6 +98,7 @@ def verdicts(stored: StoredVariables) -> Sequence[Verdict]:
     groups = stored.objects
     open_questions = doubts.of(evidence, origins, placed.sites, groups)
     compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
+    layers = evidence.created_layers if document.format == "savedmodel" else ()
     built_in = [
         (group, _objections_to(group))
         for group in groups
@@ -118,7 +108,8 @@ def verdicts(stored: StoredVariables) -> Sequence[Verdict]:
     @cache
     def judge(loader: str) -> Verdict:
         verdict = _with_variables(
-            _verdict(loader, evidence, matching_rows, built_in, open_questions), stored
+            _verdict(loader, evidence, matching_rows, built_in, open_questions, layers=layers),
+            stored,
         )
         return verdict if compiled is None else _with_training(verdict, compiled)
 
@@ -182,6 +173,8 @@ def _verdict(
     matching_rows: Sequence[Incompatibility],
     built_in: Sequence[_Objections],
     open_questions: Sequence[doubts.Doubt],
+    *,
+    layers: Sequence[CreatedLayer],
 ) -> Verdict:
     """Return the verdict of one release, from the rows, classes and doubts that concern it."""
     causes = [
@@ -205,7 +198,7 @@ def _verdict(
             *_objections(loader, built_in),
             *_operation_objections(loader, evidence),
         )
-    causes += _unbuildable_dtypes(loader, evidence)
+    causes += _unbuildable_dtypes(loader, evidence, layers)
     causes = sorted(
         dict.fromkeys(causes), key=lambda cause: cause.kind is Obstacle.POLICY
     )  # which migrate fixes: the reason that it reports is what it cannot fix
@@ -396,25 +389,31 @@ _WORDS: Final = {
 }
 
 
-def _unbuildable_dtypes(loader: str, evidence: Evidence) -> Iterator[Cause]:
+def _unbuildable_dtypes(
+    loader: str, evidence: Evidence, layers: Sequence[CreatedLayer]
+) -> Iterator[Cause]:
     """
     Yield a cause for each layer class and initializer that a release cannot build under its
     policy.
+
+    :param layers: the layers of a SavedModel
     """
     traits = evidence.traits
-    is_saved_model = evidence.document.format == "savedmodel"
-    policies = (
-        _policies_in_saved_model(loader, evidence)
-        if is_saved_model
-        else traits.layer_policies | traits.fused
-    )
-    for class_name, policy in sorted(
-        pair for pair in policies if pair[1] != _EVERYWHERE and not layer_facts(pair[0]).is_opaque
-    ):
-        pair = (class_name, policy)
-        if dtype_support.build_failure(loader, class_name, policy) is not None or (
-            pair in traits.fused and loader in _FUSED.get(pair, ())
-        ):
+    if evidence.document.format == "savedmodel":
+        policies = {
+            (layer.class_name, layer.policy)
+            for layer in layers
+            if layer.policy != _EVERYWHERE and _fails_in_saved_model(loader, layer)
+        }
+    else:
+        policies = {
+            pair
+            for pair in traits.layer_policies
+            if pair[1] != _EVERYWHERE
+            and dtype_support.build_failure(loader, *pair, is_fused=pair in traits.fused)
+        }
+    for class_name, policy in sorted(policies):
+        if not layer_facts(class_name).is_opaque:
             yield Cause(
                 kind=Obstacle.DTYPE,
                 reason=f"{class_name} cannot be built under {policy}",
@@ -422,11 +421,8 @@ def _unbuildable_dtypes(loader: str, evidence: Evidence) -> Iterator[Cause]:
             )
     for initializer, policy in sorted(pair for pair in traits.drawn if pair[1] != _EVERYWHERE):
         dtype = "float32" if policy.startswith("mixed_") else policy
-        measured = "tf2.5" if loader == "tf2.4" else loader  # which fail alike
-        if (
-            dtype_support.initializer_failure(measured, _CLASS.get(initializer, initializer), dtype)
-            is not None
-        ):
+        name = _CLASS.get(initializer, initializer)
+        if dtype_support.initializer_failure(loader, name, dtype) is not None:
             yield Cause(
                 kind=Obstacle.DTYPE,
                 reason=f"the initializer {initializer} cannot create {dtype} variables",
@@ -434,23 +430,18 @@ def _unbuildable_dtypes(loader: str, evidence: Evidence) -> Iterator[Cause]:
             )
 
 
-def _policies_in_saved_model(loader: str, evidence: Evidence) -> frozenset[tuple[str, str]]:
+def _fails_in_saved_model(loader: str, layer: CreatedLayer) -> bool:
     """
-    Return the class and the policy of each layer of a SavedModel that a release builds if it can.
+    Return whether a release fails to load a SavedModel because of the dtype of a layer.
 
     A release calls only the layers of graphs, and restores others that it cannot create from their
     traces, as :func:`_objections_to_metadata` describes (measured with 12 classes in graphs and in
     subclassed models in TF 2.5, 2.9, 2.12, 2.15 and tf_keras 2.21).
     """
-    without_traces = evidence.classes_without_traces
-    found: set[tuple[str, str]] = set()
-    for class_name, policy, mode, is_called in evidence.layer_calls:
-        if policy == _EVERYWHERE:
-            continue
-        stage, message = dtype_support.failing_stage(loader, class_name, mode, policy)
-        pair = (class_name, policy)
-        is_raised = message.startswith("TypeError") and loader in _RAISING
-        is_unbuildable = stage == "build" or pair in evidence.traits.fused
-        if is_called if is_unbuildable else is_raised or class_name in without_traces:
-            found.add(pair)
-    return frozenset(found)
+    name, policy = layer.class_name, layer.policy
+    if not dtype_support.build_failure(loader, name, policy, is_fused=layer.is_fused):
+        return False
+    stage, message = dtype_support.failing_stage(loader, name, layer.output_mode, policy)
+    if stage == "build" or layer.is_fused:
+        return layer.is_called
+    return not layer.has_traces or (message.startswith("TypeError") and loader in _RAISING)
