@@ -184,8 +184,8 @@ class _Outcome(Struct, frozen=True, kw_only=True):
     existing: AnyPath | None = None
     """The output, if it already exists."""
 
-    keeps_format: bool = False
-    """Whether ``--in-place`` can write the result, and the file has no other target."""
+    can_replace_original: bool = False
+    """Whether ``--in-place`` keeps the format, and no other target needs the original."""
 
     policies: tuple[tuple[str, str | None], ...] = ()
     """The paths of the layers of the result, with their policies."""
@@ -213,7 +213,7 @@ class _Outcome(Struct, frozen=True, kw_only=True):
         """
         existing: str | None = None
         overwrite: tuple[str, ...] = ()
-        if self.existing is not None and self.keeps_format:
+        if self.existing is not None and self.can_replace_original:
             overwrite = ("--in-place",)
         elif self.existing is not None:
             existing, overwrite = display_path(self.existing), ("--existing", "replace")
@@ -493,7 +493,7 @@ class _Planner:
             left=self._remaining_findings(planned, attempt),
             required=self._required,
             existing=output if opening.is_taken(output) else None,
-            keeps_format=isinstance(self._source, Path)
+            can_replace_original=isinstance(self._source, Path)
             and attempt.output is None
             and (options.target is None or not self._has_other_targets)
             and container != TFJS

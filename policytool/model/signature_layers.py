@@ -30,7 +30,7 @@ def is_default(signature: Signature, signatures: Sequence[Signature]) -> bool:
     )
 
 
-def needs_keras2(observations: Iterable[Observation]) -> bool:
+def needs_tf_keras(observations: Iterable[Observation]) -> bool:
     """Return whether TF 2.16 and later load a SavedModel only if tf_keras is installed."""
     return any(observation.code == SLOTS for observation in observations)
 

@@ -86,7 +86,7 @@ class Tally:
         of integers.
         """
         traced_ops = [
-            TracedOp(op=op, dtype=dtype, count=count, amp=graph_ops.amp_list(op, dtype))
+            TracedOp(op=op, dtype=dtype, count=count, amp=_amp_list(op, dtype))
             for (op, dtype), count in self.listed.items()
         ]
         order = ("allow", "infer", "deny", "clear", None)
@@ -101,10 +101,13 @@ class Tally:
     def judged_dtypes(self) -> frozenset[str]:
         """The dtypes of matrix products, convolutions and RNN kernels."""
         return frozenset(
-            dtype
-            for op, dtype in self.listed
-            if graph_ops.amp_list(op, dtype) == graph_ops.ALLOW and is_float(dtype)
+            dtype for op, dtype in self.listed if _amp_list(op, dtype) == graph_ops.ALLOW
         )
+
+
+def _amp_list(op: str, dtype: str) -> str | None:
+    """Return the list of automatic mixed precision that has an op; it has no list for integers."""
+    return graph_ops.amp_list(op, dtype) if is_float(dtype) else None
 
 
 def signatures(document: Document) -> tuple[Signature, ...]:

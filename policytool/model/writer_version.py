@@ -704,10 +704,10 @@ def _note_nested(class_name: str, config: dict[str, Json], traits: ConfigTraits)
                 _note_place(layer, str(keras_objects.class_of(layer)), places)
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
         inner = keras_objects.arguments_of(first)
-        if isinstance(first, dict) and key in _LAYERS and "layers" in inner:  # a model
+        is_model = key in _LAYERS and "layers" in inner
+        if isinstance(first, dict) and (is_model or "trainable" in inner):
             traits.bare_nested |= "module" not in first
         if isinstance(first, dict) and "trainable" in inner:
-            traits.bare_nested |= "module" not in first
             traits.activation_layers |= key == "activation"
             traits.flat_distribution |= _is_built_flat(first)
             traits.wrapped_axis |= keras_objects.class_of(first) == _NORMALIZATION and isinstance(

@@ -404,8 +404,8 @@ def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
 
 
 @cache
-def _releases(ranges: str) -> frozenset[str]:
-    return expand_ranges(ranges, data.read("training_names")["releases"])
+def _releases(ranges: str, table: str = "training_names") -> frozenset[str]:
+    return expand_ranges(ranges, data.read(table)["releases"])
 
 
 _PACKAGES: Final = frozenset({"keras", "tf_keras", "builtins"})
@@ -422,13 +422,13 @@ def is_misplaced(loader: str, module: str, name: str) -> bool:
         return False
     rows = data.read("class_modules")["modules"].get(module, {})
     is_found = any(
-        name in found.split() and loader in _asked_releases(ranges)
+        name in found.split() and loader in _releases(ranges, "class_modules")
         for ranges, found in rows.items()
     )
-    return not is_found and is_name(name)
+    return not is_found and is_in_some_module(name)
 
 
-def is_name(name: str) -> bool:
+def is_in_some_module(name: str) -> bool:
     """Return whether some release has a class or an activation of this name."""
     return name in _names_in_modules()
 
@@ -437,8 +437,3 @@ def is_name(name: str) -> bool:
 def _names_in_modules() -> frozenset[str]:
     modules = data.read("class_modules")["modules"].values()
     return frozenset(name for rows in modules for found in rows.values() for name in found.split())
-
-
-@cache
-def _asked_releases(ranges: str) -> frozenset[str]:
-    return expand_ranges(ranges, data.read("class_modules")["releases"])

@@ -12,7 +12,7 @@ from policytool.model import custom_classes, exports, tfjs_objections
 from policytool.model.compatibility import stored_variables
 from policytool.model.hazards import LAMBDA, RUNNING
 from policytool.model.model import Cause, Obstacle, verdict_of
-from policytool.model.signature_layers import layer_call, needs_keras2
+from policytool.model.signature_layers import layer_call, needs_tf_keras
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.releases import (
     EXPORTERS,
@@ -249,7 +249,7 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
     if case.loaded is None:
         call = layer_call(case.model.signatures) if family_of(loader) == KERAS3 else None
         if call is not None:
-            package = "install tf_keras, and " if needs_keras2(case.model.observations) else ""
+            package = "install tf_keras, and " if needs_tf_keras(case.model.observations) else ""
             return f"{package}use it as a layer: {call}"
         return _WITHOUT_CONFIG.get(case.document.format, rebuild)
     if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
@@ -404,13 +404,13 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     if case.loaded is None or not options.targets:
         return
     for verdict in _target_verdicts(case, options):
-        words = "wrong predictions" if verdict.reason is None else "wrong predictions, if it loads,"
+        condition = "" if verdict.reason is None else " if it loads"
         for cause in verdict.changed_results:
             yield _cause_finding(
                 changed_activation,
                 case,
                 cause,
-                f"{words} in {release_name(verdict.loader)}",
+                f"wrong predictions in {release_name(verdict.loader)}{condition}",
                 detail=_cause_detail(verdict, cause),
                 advice=fixes.conversion_advice(case, verdict.loader, cause.remedy),
             )

@@ -755,14 +755,15 @@ def _best_match(
     """Return the match of an entry with the highest confidence; the last of equal matches."""
     best: tuple[float, int] | None = None
     for pattern in entry.patterns:
-        if not pattern.regex.search(all_texts):  # thousands of messages take seconds one by one
+        # thousands of messages take seconds one by one
+        if not pattern.regex.search(all_texts) or not pattern.is_needed(full_text):
             continue
         hits = [
             (round(pattern.specificity.value * place.weight, 2), line)
             for place in weighted_messages
             if (line := _first_line(pattern, place)) is not None
         ]
-        if hits and pattern.is_needed(full_text):
+        if hits:
             best = max(hits if best is None else [best, *hits])
     if best is None:
         return None

@@ -10,7 +10,7 @@ import pytest
 
 from policytool.formats.document import Signature
 from policytool.formats.format_detection import document
-from policytool.model.signature_layers import layer_call, needs_keras2
+from policytool.model.signature_layers import layer_call, needs_tf_keras
 from policytool.releases import exports
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import FIXTURES
@@ -177,7 +177,7 @@ for path in sys.argv[2:]:
 
 
 @pytest.mark.compat
-def test_slot_variables_need_tf_keras_as_told(compat_python: Path) -> None:
+def test_slot_variables_need_tf_keras_since_tf_2_16(compat_python: Path) -> None:
     """TensorFlow restores the optimizers of TF 2.1 to 2.10 with a class of Keras 2."""
     names = ("tf2.1/exp_mf16_fixed128", "tf2.5/exp_mf16_fixed128", "tf2.15/adam_autowrap_mf16")
     paths = [FIXTURES / name for name in names]
@@ -188,7 +188,7 @@ def test_slot_variables_need_tf_keras_as_told(compat_python: Path) -> None:
             timeout=None,
         )
         for path, line in zip(paths, done.stdout.splitlines(), strict=True):
-            is_needed = needs_keras2(document(path, path.name).observations)
+            is_needed = needs_tf_keras(document(path, path.name).observations)
             fails = is_needed and package == "without"
             assert line == (
                 "'_UserObject' object has no attribute 'add_slot'" if fails else "loads"

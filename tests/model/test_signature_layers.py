@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from policytool.formats import format_detection
 from policytool.formats.document import Endpoint, EndpointArgument, Signature
-from policytool.model.signature_layers import layer_call, needs_keras2
+from policytool.model.signature_layers import layer_call, needs_tf_keras
 from tests.helpers.cases import for_each
 from tests.helpers.paths import FIXTURES
 
@@ -40,4 +40,4 @@ def test_a_layer_has_the_dtype_of_its_inputs(dtypes: tuple[str, ...], call: str 
 def test_slot_variables_need_tf_keras(model: str, *, needed: bool) -> None:
     """TF 2.11 and later save optimizers without slot variables."""
     path = FIXTURES / model
-    assert needs_keras2(format_detection.document(path, path.name).observations) is needed
+    assert needs_tf_keras(format_detection.document(path, path.name).observations) is needed

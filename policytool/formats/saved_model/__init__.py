@@ -31,7 +31,7 @@ MISSING: Final = "missing-shard"
 """The code of the observation that the checkpoint is incomplete."""
 
 SLOTS: Final = "optimizer-slots"
-"""The code of the observation that an optimizer of Keras 2 has slot variables."""
+"""The code of the observation that an optimizer has slot variables."""
 
 _OWN_FILES: Final = frozenset({GRAPH, KERAS, TEXT_GRAPH, "fingerprint.pb"})
 _OWN_DIRECTORIES: Final = frozenset({CHECKPOINT[0], ASSETS, "assets.extra"})

@@ -337,7 +337,8 @@ def _metadata(
 
 def _optimizer_slots(objects: Any) -> Iterator[Observation]:
     """
-    Yield the observation that an optimizer has slot variables. TensorFlow calls ``add_slot`` of the
+    Yield the observation that an optimizer has slot variables, as those of TF 2.10 and older and of
+    ``keras.optimizers.legacy`` do. TensorFlow calls ``add_slot`` of the
     optimizer while it loads any SavedModel, and only Keras 2 registers a class for it. TF 2.16 and
     later import it from tf_keras (tensorflow/python/saved_model/load.py; measured in TF 2.4 to
     2.15, and in TF 2.16 and 2.21 with and without tf_keras).
@@ -346,7 +347,7 @@ def _optimizer_slots(objects: Any) -> Iterator[Observation]:
         yield Observation(
             code=SLOTS,
             message="tf.saved_model.load and TFSMLayer of TF 2.16 and later need the package "
-            "tf_keras to load it, because it has variables of an optimizer of Keras 2",
+            "tf_keras to load it, because it has slot variables of an optimizer",
             where=GRAPH,
         )
 

@@ -496,7 +496,7 @@ def _discretizes_halves(evidence: Evidence) -> bool:
     )
 
 
-def _has_boundaries(evidence: Evidence, ranges: str) -> bool:
+def _has_discretization_of(evidence: Evidence, ranges: str) -> bool:
     return "Discretization" in evidence.traits.class_names and evidence.is_written_in(ranges)
 
 
@@ -566,7 +566,9 @@ def _is_misplaced(loader: str, *, models: bool) -> Callable[[Evidence], bool]:
 
 
 def _is_homeless(places: Iterable[tuple[str | None, str]]) -> bool:
-    return any(module is None and known_arguments.is_name(name) for module, name in places)
+    return any(
+        module is None and known_arguments.is_in_some_module(name) for module, name in places
+    )
 
 
 def _is_function_misplaced(loader: str) -> Callable[[Evidence], bool]:
@@ -1040,8 +1042,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     *(
         _row(Obstacle.STORAGE, "h5", ranges, _BOUNDARIES, applies)
         for ranges, applies in (
-            ("tf2.5", lambda evidence: _has_boundaries(evidence, "tf2.3 to tf2.4")),
-            ("tf2.9 on", lambda evidence: _has_boundaries(evidence, "tf2.5")),
+            ("tf2.5", lambda evidence: _has_discretization_of(evidence, "tf2.3 to tf2.4")),
+            ("tf2.9 on", lambda evidence: _has_discretization_of(evidence, "tf2.5")),
         )
     ),
     # Files of TF 2.15, which TF 2.9 loads: "expected a Tensor in checkpoint_key"

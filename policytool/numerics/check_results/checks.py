@@ -273,7 +273,7 @@ class CheckRun(Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether no measurement shows a problem of the candidate, if one was made."""
+        """Whether something was measured, and shows no problem of the candidate."""
         if self.is_unchanged:
             return False
         if not self.is_on_data:

@@ -129,7 +129,7 @@ def first_line(check: Check, run: CheckRun, findings: Sequence[str], limits: Seq
         return (
             f"Differs from the recorded run{library_words} on {input_words}: {'; '.join(findings)}"
         )
-    if run.rewrite is not None and run.rewrite.unchanged is not None:
+    if run.rewrite is not None and run.is_unchanged:
         return f"{WORDS[answer]}{policy_words}: {run.rewrite.unchanged}"
     if not run.is_on_data:
         evidence = [*_blind_outputs(run), *findings] or [_only_rounding(run)]

@@ -20,7 +20,7 @@ from policytool.formats import TITLES, orbax
 from policytool.formats.document import LOST_VALUES
 from policytool.formats.saved_model import DAMAGE, MISSING
 from policytool.model.model import Effect, Source
-from policytool.model.signature_layers import is_default, layer_call, needs_keras2
+from policytool.model.signature_layers import is_default, layer_call, needs_tf_keras
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
 from policytool.releases.releases import CURRENT, EXPORTERS
@@ -397,8 +397,8 @@ def _serving(model: Model) -> Sentence | None:
         else "TF Serving and tf.saved_model.load"
     )
     package = (
-        "; TF 2.16 and later also need the package tf_keras"
-        if needs_keras2(model.observations)
+        "; in TF 2.16 and later, tf.saved_model.load and TFSMLayer need the package tf_keras"
+        if needs_tf_keras(model.observations)
         else ""
     )
     text = (

@@ -246,7 +246,9 @@ def _changed_verdicts(migration: Migration) -> Iterator[Fact]:
     loaders_by_verdict = group_pairs(
         (
             (
-                *(verdict.outcome, verdict.explanation, verdict.loader in loaded),
+                verdict.outcome,
+                verdict.explanation,
+                verdict.loader in loaded,
                 any(cause.kind is Obstacle.DTYPE for cause in verdict.causes),
             ),
             verdict.loader,
@@ -255,7 +257,7 @@ def _changed_verdicts(migration: Migration) -> Iterator[Fact]:
         if not verdict.loads and verdict.loader in {*loaded, *relevant}
     )
     for (outcome, explanation, was_loaded, by_dtype), loaders in loaders_by_verdict.items():
-        is_avoidable = was_loaded and not by_dtype  # which no target changes
+        is_avoidable = was_loaded and not by_dtype  # migrate --target keeps policies
         hint = _hint(migration, loaders[-1], explanation) if is_avoidable else ""
         yield Fact(
             label=f"now {OUTCOMES[outcome]}" if was_loaded else OUTCOMES[outcome],
