@@ -683,6 +683,16 @@ class TestOtherMasks:
         config = converted_config(model | KEEPS_CAST_MASKS, K2)
         assert named(config, "lstm")["inbound_nodes"] == [[["masking", 0, 0, {}]]]
 
+    def test_cast_in_the_graph_has_no_mask(self) -> None:
+        """Keras 3.6 writes the cast, which Keras 2 does not need, and the LSTM has no mask."""
+        cast = layer3("Cast", "cast", tensor("a"), module="keras.src.ops.core", dtype="float16")
+        lstm = layer3("LSTM", "lstm", tensor("cast"), units=2, dtype=policy("mixed_float16"))
+        model = keras3(input3("x", 3), embedding3("x", "a"), cast, lstm)
+        config = converted_config(model | {"keras_version": "3.6.0"}, K2)
+        source = named(config, "lstm")["inbound_nodes"][0][0][0]
+        assert source != "a"
+        assert named(config, source)["class_name"] != "Embedding"
+
     @pytest.mark.parametrize(
         ("version", "adds_argument"), [("3.4.1", False), ("3.8.0", True), ("3.14.0", False)]
     )

@@ -32,6 +32,7 @@ from policytool.migration.convert.architecture import (
 )
 from policytool.migration.convert.masks import (
     ATTENTION_INPUTS,
+    CAST,
     CASTS_LOSE_MASKS,
     Mask,
     MaskOp,
@@ -117,6 +118,7 @@ class MaskFlow:
         table: MaskTable,
         *,
         is_source: bool = False,
+        drops_casts: bool = False,
         scope: Scope = (),
         entering: Sequence[Mask | None] = (),
         unchanging: _Unchanging | None = None,
@@ -125,6 +127,7 @@ class MaskFlow:
         Follow the masks.
 
         :param is_source: whether a release wrote the network, so that it contains all arguments
+        :param drops_casts: whether the release gets the network without its casts
         :param unchanging: the cached facts of earlier calls in the outer models
         """
         self._unchanging = unchanging or _Unchanging()
@@ -137,6 +140,7 @@ class MaskFlow:
         self._release = release
         self._table = table
         self._is_source = is_source
+        self._drops_casts = drops_casts
         self._scope = scope
         self._operations = MaskOperations(network, scope, table)
         self._run: dict[Reference, Mask | None] = {}
@@ -165,7 +169,12 @@ class MaskFlow:
         graph = call_graph(network)
         for name, number in order:
             unit, call = self._operations.units.get(name), graph.call((name, number))
-            if unit is None or call is None or unit.role is Role.OPERATION:
+            if unit is None or call is None:
+                continue
+            if unit.role is Role.OPERATION:
+                if self._drops_casts and unit.class_name == CAST:
+                    source = self._operations.before_cast(Reference(layer=name))
+                    self._run[Reference(layer=name)] = self._run.get(source)
                 continue
             if unit.class_name != INPUT_CLASS:
                 self._follow(unit, number, call)
@@ -319,6 +328,7 @@ class MaskFlow:
             self._release,
             self._table,
             is_source=self._is_source,
+            drops_casts=self._drops_casts,
             scope=(*self._scope, f"{unit.name}:{number}"),
             entering=entering,
             unchanging=self._unchanging,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from policytool.migration.convert.target import Log, Target
     from policytool.model.calls import Argument
     from policytool.model.loaded_model import LoadedModel
+
+
+_CASTING: Final = "keras3.6"
+"""The representative of the releases that write the casts of layers into the graph, 3.5 to 3.9."""
 
 
 class ConversionContext(Struct, frozen=True, kw_only=True):
@@ -58,6 +62,15 @@ class ConversionContext(Struct, frozen=True, kw_only=True):
         to Keras 2.
         """
         return self.from_keras3 != self.to_keras3
+
+    @property
+    def drops_casts(self) -> bool:
+        """Whether the casts that Keras 3 wrote into the graph are omitted."""
+        return (
+            self.from_keras3
+            and self.target.loader != _CASTING
+            and (self.crosses or self.source_release == _CASTING)
+        )
 
     @property
     def source_release(self) -> str:

@@ -410,12 +410,12 @@ def masks(root: Unit, context: ConversionContext) -> Unit:
     result, merged = with_merged_values(result, needed, target, table)
     needed = _without(needed, merged)
     result, needed = _with_softmaxes(root, result, needed, context, table)
-    wrong = _differences(result, needed, target, table)
+    wrong = _differences(result, needed, context, table)
     for _ in range(_PASSES):
         if not wrong:
             break
         result = with_masks(result, [()], needed, wrong, table)
-        wrong = _differences(result, needed, target, table)
+        wrong = _differences(result, needed, context, table)
     for key, (source_masks, target_masks) in wrong.items():
         unit = _unit(root, key)
         if unit.network is not None:
@@ -502,12 +502,13 @@ def _fully_masked_result(
 
 
 def _differences(
-    root: Unit, needed: Mapping[CallKey, Used], release: str, table: MaskTable
+    root: Unit, needed: Mapping[CallKey, Used], context: ConversionContext, table: MaskTable
 ) -> dict[CallKey, tuple[Used, Used]]:
     """Return the calls that use other masks than they need: the needed and the used masks."""
     if root.network is None:
         return {}
-    used = MaskFlow(root.network, release, table).used
+    release, drops_casts = context.target.release, context.drops_casts
+    used = MaskFlow(root.network, release, table, drops_casts=drops_casts).used
     differing = {
         key: (masks, used.get(key, frozenset()))
         for key, masks in needed.items()

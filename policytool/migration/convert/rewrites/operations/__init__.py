@@ -54,9 +54,6 @@ if TYPE_CHECKING:
 FUNCTIONS: Final = frozenset({*rows_by_function(), *to_keras3.COMPOSED, FUNCTION})
 """The supported TensorFlow functions."""
 
-CASTING: Final = "keras3.6"
-"""The representative of the releases that write the casts of layers into the graph, 3.5 to 3.9."""
-
 _DTYPE: Final = "dtype"
 _SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
 _LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "InstanceProperty"})
@@ -98,11 +95,7 @@ def _network(network: Network, context: ConversionContext) -> Network:
     if context.crosses and not context.to_keras3:
         network, swaps = fold_swaps(network)
     dtypes = network_dtypes(network, None if context.from_keras3 else context.loaded.loader)
-    if (
-        context.from_keras3
-        and context.target.loader != CASTING
-        and (context.crosses or context.source_release == CASTING)
-    ):
+    if context.drops_casts:
         network, dropped_casts = drop_casts(network, dtypes, first_alone=not context.to_keras3)
         for unit in dropped_casts:
             context.log.change(
