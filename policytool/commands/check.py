@@ -253,7 +253,7 @@ def migration_options(check: Check, source: LoadedModel, candidate: Options) -> 
         kept = {layer.path for layer in planning.draft(source, options).kept}
         layers = [path for path in advice.layers if path not in kept]
         options = planning.with_layers(source, options, dict.fromkeys(layers, "float32"))
-    elif any(
+    elif all(run.is_unchanged for run in check.runs) or any(
         not run.holds if run.is_on_data else run.has_unexplained_error and _shows_error(run)
         for run in check.runs
     ):

@@ -273,9 +273,7 @@ class CheckRun(Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Whether something was measured, and shows no problem of the candidate."""
-        if self.is_unchanged:
-            return False
+        """Whether no measurement shows a problem of the candidate."""
         if not self.is_on_data:
             return self.verdict.passed
         harmless = {None, Open.FEW, *([Open.CONSTANT] if self.verdict.passed else [])}
