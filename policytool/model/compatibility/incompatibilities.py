@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.model.writer_version import ConfigTraits
     from policytool.releases.output_shapes import Shape
-    from policytool.support.text.jsontext import Json
 
 
 _TRAINING_KEYS: Final = frozenset({"optimizer_config", "loss_weights"})
@@ -79,11 +78,20 @@ UNICODE_TEXT: Final = (
     "its JSON is stored as Unicode text, as h5py writes a str; TF 2.4 and older decode only bytes"
 )
 
-_ORDERING_BY_CASTS: Final = "keras3.5 to keras3.9"
+ORDERING_BY_CASTS: Final = "keras3.5 to keras3.9"
 """
 The releases whose order of layers depends on the casts between them (measured in Keras 3.0, 3.4 to
 3.6, 3.8, 3.9, 3.13 and later with files of the same releases).
 """
+
+
+class MovedVariables(Struct, frozen=True, kw_only=True):
+    """The variables of a layer that another layer reads."""
+
+    layer: str
+    reader: str
+    fits: bool
+    """Whether the variables of both layers have the same shapes."""
 
 
 class CreatedLayer(Struct, frozen=True, kw_only=True):
@@ -293,14 +301,13 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def has_order_of_casts(self) -> bool:
         """Whether the file has the order of layers of Keras 3.6, which depends on casts."""
-        return self.is_written_in(_ORDERING_BY_CASTS)
+        return self.is_written_in(ORDERING_BY_CASTS)
 
     @property
-    def moved_variables(self) -> tuple[tuple[str, str], ...]:
+    def moved_variables(self) -> tuple[MovedVariables, ...]:
         """
-        The layers whose variables are stored, each with the layer that reads them in Keras 3.6, or
-        in all other releases if the file has the order of Keras 3.6. If a file contains casts, all
-        releases have the same order.
+        The layers whose variables another layer reads in Keras 3.6, or in all other releases if the
+        file has the order of Keras 3.6. If a file contains casts, all releases have the same order.
         """
         policies = {policy.removeprefix("mixed_") for _, policy in self.traits.layer_policies}
         is_archive = self.document.format == "keras"
@@ -311,46 +318,46 @@ class Evidence(Struct, frozen=True, kw_only=True):
             or "Cast" in self.traits.class_names
         ):
             return ()
-        config, stored = keras_objects.arguments_of(self.document.config), self._stored_shapes
+        config = keras_objects.arguments_of(self.document.config)
         classes = inbound_nodes.classes_of_layers(config) if is_archive else {}
-        written, other = (
-            group_pairs((classes.get(name), name) for name in order if name in stored)
-            for order in self._orders(config)
+        orders = inbound_nodes.orders_of_layers(config)
+        written, read = reversed(orders) if self.has_order_of_casts else orders
+        shapes = self._stored_shapes(written, classes)
+        layers, readers = (
+            group_pairs((classes.get(name), name) for name in order if name in shapes)
+            for order in (written, read)
         )
         return tuple(
-            pair
-            for class_name, names in written.items()  # archives number the layers of each class
-            for pair in zip(names, other[class_name], strict=True)
+            MovedVariables(layer=layer, reader=reader, fits=shapes[layer] == shapes[reader])
+            for class_name, names in layers.items()  # archives number the layers of each class
+            for layer, reader in zip(names, readers[class_name], strict=True)
+            if layer != reader
         )
-
-    def _orders(self, config: Mapping[str, Json]) -> tuple[list[str], list[str]]:
-        """Return the layers in the order of the file, and in the other order."""
-        plain, by_casts = inbound_nodes.orders_of_layers(config)
-        return (by_casts, plain) if self.has_order_of_casts else (plain, by_casts)
 
     @property
     def moves_other_shapes(self) -> bool:
         """Whether Keras 3.6 reads the variables of a layer into one with other shapes."""
-        if self.has_order_of_casts:
-            return False
-        stored = self._stored_shapes
-        return any(stored[name] != stored[other] for name, other in self.moved_variables)
+        return not self.has_order_of_casts and any(not moved.fits for moved in self.moved_variables)
 
-    @property
-    def _stored_shapes(self) -> Mapping[str, list[tuple[int, ...] | None]]:
-        """The shapes of the stored variables of each layer of the model."""
-        is_archive = self.document.format == "keras"
-        place = 1 if is_archive else 0
+    def _stored_shapes(
+        self, order: Iterable[str], classes: Mapping[str, str]
+    ) -> Mapping[str, list[tuple[int, ...] | None]]:
+        """
+        Return the shapes of the stored variables of each layer of the model.
+
+        :param order: the layers in the order of the file
+        :param classes: the classes of the layers of an archive, by name; empty for HDF5
+        """
+        place = 1 if classes else 0
         shapes = group_pairs(
             (tensor.path[place], tensor.shape)
             for tensor in self.document.tensors or ()
             if len(tensor.path) > place
         )
-        if not is_archive:
+        if not classes:
             return shapes
-        config, counts = keras_objects.arguments_of(self.document.config), Counter[str]()
-        classes, found = inbound_nodes.classes_of_layers(config), {}
-        for name in self._orders(config)[0]:
+        counts, found = Counter[str](), {}
+        for name in order:
             group = keras_objects.snake_case(classes[name])
             number = counts[group]
             counts[group] += 1

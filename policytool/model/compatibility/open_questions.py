@@ -13,7 +13,7 @@ from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model import inbound_nodes
 from policytool.model.compatibility import revived_layers
 from policytool.model.compatibility.expected_variables import CALIBRATED
-from policytool.model.compatibility.incompatibilities import is_mistaken_root
+from policytool.model.compatibility.incompatibilities import ORDERING_BY_CASTS, is_mistaken_root
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
@@ -294,16 +294,16 @@ def _lost_vocabularies(evidence: Evidence) -> Iterator[Doubt]:
 
 def _variable_order(evidence: Evidence) -> Iterator[Doubt]:
     """Yield a doubt about the results of releases that exchange variables of equal shapes."""
-    layers = tuple(name for name, other in evidence.moved_variables if name != other)
+    layers = tuple(moved.layer for moved in evidence.moved_variables)
     if layers:
         reason, loaders = (
-            ("Keras 3.6 wrote", "keras3.0 to keras3.4, keras3.10 on")
+            ("Keras 3.6 wrote", _KERAS3 - releases_in(ORDERING_BY_CASTS))
             if evidence.has_order_of_casts
-            else ("Keras 3.6 reads", "keras3.6")
+            else ("Keras 3.6 reads", releases_in("keras3.6"))
         )
         reason = f"{reason} the variables of layers in the order that it has because of its casts"
         cause = Cause(kind=Obstacle.RESULTS, reason=reason, layers=layers)
-        yield Doubt(cause=cause, loaders=releases_in(loaders))
+        yield Doubt(cause=cause, loaders=loaders)
 
 
 def _activations(origins: Sequence[Release], groups: Sequence[ObjectGroup]) -> Iterator[Doubt]:
