@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from policytool.migration.planning.options import Assignment, Options, Outputs
-from policytool.numerics.check_results.checks import GraphRewrite, OverflowProbe, RecordedFile
+from policytool.numerics.check_results.checks import OverflowProbe, RecordedFile
 from policytool.numerics.check_results.verdicts import (
     Advice,
     Answer,
@@ -217,14 +217,11 @@ def _metric(
 
 def test_graph_that_the_rewrite_does_not_change_is_undecided() -> None:
     """The two runs are the same, and show nothing about the policy."""
-    unchanged = GraphRewrite(
-        option="auto_mixed_precision",
-        said="TensorFlow's rewrite for GPUs",
-        ops=0,
-        total=31,
-        casts=0,
-        narrow_before=48,
-        by_type={},
+    graph = CASES["graph"].check
+    assert graph is not None
+    assert graph.runs[-1].rewrite is not None
+    unchanged = replace(
+        graph.runs[-1].rewrite,
         unchanged="the rewrite changes nothing: 48 ops of this graph already compute in 16 bits",
     )
     same = run(

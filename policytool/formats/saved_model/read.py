@@ -338,10 +338,10 @@ def _metadata(
 def _optimizer_slots(objects: Any) -> Iterator[Observation]:
     """
     Yield the observation that an optimizer has slot variables, as those of TF 2.10 and older and of
-    ``keras.optimizers.legacy`` do. TensorFlow calls ``add_slot`` of the
-    optimizer while it loads any SavedModel, and only Keras 2 registers a class for it. TF 2.16 and
-    later import it from tf_keras (tensorflow/python/saved_model/load.py; measured in TF 2.4 to
-    2.15, and in TF 2.16 and 2.21 with and without tf_keras).
+    ``keras.optimizers.legacy`` do. TensorFlow calls ``add_slot`` of the optimizer while it loads
+    any SavedModel, and only Keras 2 registers a class for it. TF 2.16 and later import it from
+    tf_keras (tensorflow/python/saved_model/load.py; measured in TF 2.4 to 2.15, and in TF 2.16 and
+    2.21 with and without tf_keras).
     """
     if any(node.slots for node in objects.nodes):
         yield Observation(
