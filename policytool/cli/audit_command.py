@@ -275,7 +275,7 @@ def command(
     if terminal.stdout_format == json_lines.FORMAT:
         return _print_lines(run)
     audit, passing, migrations = _fix(run) if run.has_fixes else _audit(run)
-    audit = _with_question(audit, run.question)
+    audit = _with_question(audit, run.question, run.terminal)
     passing, unwritten = _write_baseline(terminal.write_baseline, audit, passing)
     audit = _with_suppressions(audit, passing, run.question)
     unwritten += options.write_reports(
@@ -441,7 +441,8 @@ def _print_lines(run: _Run) -> int:
         results = run.fleet.results(auditing.TASK, run.question)
         stream = print_results(lines, results, run.question, known, tally)
         collected = auditing.collect(result for result in stream if files)
-        audit, shows_suppressed = _with_question(collected, run.question), bool(terminal.verbose)
+        audit = _with_question(collected, run.question, terminal)
+        shows_suppressed = bool(terminal.verbose)
         unwritten = options.write_reports(files, _REPORTERS, audit, suppressed=shows_suppressed)
         options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
@@ -477,10 +478,13 @@ def _suppressed(audited: Audited, passing: Suppressions, question: AuditOptions)
     return auditing.without_idle_commands(suppress(audited, passing), question)
 
 
-def _with_question(audit: Audit, question: AuditOptions) -> Audit:
-    """Return an audit with the rules and releases that models were checked for."""
+def _with_question(audit: Audit, question: AuditOptions, terminal: AuditCommandLine) -> Audit:
+    """Return an audit with what models were checked for."""
     return replace(
-        audit, rules=rules.chosen_rules(question), releases=auditing.checked_releases(question)
+        audit,
+        rules=rules.chosen_rules(question),
+        releases=auditing.checked_releases(question),
+        fail_on=question.fail_on if terminal.fail_on != NEVER else None,
     )
 
 

@@ -18,7 +18,7 @@ from policytool.model import reading, rounded_weights
 from policytool.releases.releases import KERAS3, loaders_of, newest
 from policytool.releases.releases import libraries as libraries_of
 from policytool.rules import AuditOptions, Device, Needs, selection
-from policytool.rules.base import Audited, fails, fingerprints, worst
+from policytool.rules.base import Audited, Severity, fails, fingerprints, worst
 from policytool.rules.selection.suppressions import all_of
 from policytool.support import steps
 from policytool.support.errors import ModelFileError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.arguments.reading import AuditArguments
     from policytool.rules import Rule, RuleInput
-    from policytool.rules.base import Finding, ModelCommand, Severity
+    from policytool.rules.base import Finding, ModelCommand
     from policytool.rules.fixes import FixedModel
     from policytool.rules.selection.suppressions import Suppression, Suppressions
 
@@ -48,6 +48,9 @@ class Audit(Struct, frozen=True, kw_only=True):
 
     releases: tuple[str, ...] = ()
     """The releases that the models were checked for: the targets, or else the newest Keras."""
+
+    fail_on: Severity | None = Severity.WARNING
+    """The lowest severity with which a finding makes its model fail; None if no finding does."""
 
     fixed: tuple[FixedModel, ...] = ()
     """

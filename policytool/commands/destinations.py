@@ -122,8 +122,8 @@ def target_of(
         )
     if several:
         raise UsageError(
-            f"-o {display_path(output)} is a file, but there are several inputs; specify an "
-            "existing directory"
+            f"-o {display_path(output)} is not a directory, but there are several inputs; use "
+            f"-o {display_path(output)}/ for a directory"
         )
     return output
 

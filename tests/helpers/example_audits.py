@@ -337,4 +337,5 @@ def audits(draw: st.DrawFn) -> Audit:
         failures=tuple(draw(st.lists(failures, max_size=2))),
         fixed=tuple(draw(st.lists(fixed, max_size=1))),
         rules=RULES,
+        fail_on=draw(st.sampled_from([*Severity, None])),
     )

@@ -25,7 +25,7 @@ from policytool.reports.findings import FINDING_REPORTERS, sarif
 from policytool.reports.findings._page import remedies, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.rules import RULES, AuditOptions
-from policytool.rules.base import Audited, Fix, Remedy, Severity, fingerprints
+from policytool.rules.base import Audited, Fix, Remedy, Severity, fails, fingerprints
 from policytool.rules.selection.suppressions import Suppression, Suppressions, suppress
 from policytool.support import project
 from tests.contracts.report_contract import ReportContract, strict_json, validator
@@ -490,11 +490,12 @@ def test_junit_totals_are_correct(audit: Audit) -> None:
             == len(cases)
             == max(1, len(audited.findings) + len(audited.suppressed))
         )
-        assert (
-            suite.get("failures")
-            == str(sum(finding.severity is not Severity.NOTE for finding in audited.findings))
-            == str(len(suite.findall("*/failure")))
-        )
+        failing = [
+            finding
+            for finding in audited.findings
+            if audit.fail_on is not None and fails(finding, audit.fail_on)
+        ]
+        assert suite.get("failures") == str(len(failing)) == str(len(suite.findall("*/failure")))
         assert suite.get("skipped") == str(len(audited.suppressed))
     assert root.get("errors") == str(len(audit.failures))
     assert root.get("tests") == str(len(root.findall("*/testcase")))

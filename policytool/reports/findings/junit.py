@@ -2,9 +2,10 @@
 JUnit's XML as Jenkins reads it (junit-10.xsd of its xUnit plugin), and with it GitLab and most
 others.
 
-A file is a test suite, and a finding is a failed test. A note is a passed test with output, and a
-suppressed finding, if displayed, is a skipped test. A file without findings is a single passed
-test, and an unreadable file is a test with an error. Tests have no times, because they take none.
+A file is a test suite. A finding because of which the file fails the audit is a failed test, and
+another finding is a passed test with output. A suppressed finding, if displayed, is a skipped test.
+A file without findings is a single passed test, and an unreadable file is a test with an error.
+Tests have no times, because they take none.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from policytool.reports.findings._page import fix_sentences, rules_of, whole_mes
 from policytool.reports.layout import clean
 from policytool.reports.reporter import streaming_reporter
 from policytool.reports.topics import plain
-from policytool.rules.base import Severity
+from policytool.rules.base import fails
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.commands.audit import Audit
     from policytool.commands.inspect import Failure
     from policytool.reports.layout import View
     from policytool.rules import Rule
-    from policytool.rules.base import Audited, Finding
+    from policytool.rules.base import Audited, Finding, Severity, Suppressed
 
 _COUNTED: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 """The element that each attribute of a suite counts."""
@@ -66,12 +67,18 @@ def _suites(audit: Audit, view: View) -> Iterator[ET.Element]:
     """Yield the suite of each file, with its counts."""
     rules = rules_of(audit)
     for audited in audit.audited:
-        yield _counted(_suite(audited, rules, suppressed=view.suppressed))
+        shown = audited.suppressed if view.suppressed else ()
+        yield _counted(_suite(audited, rules, audit.fail_on, shown))
     for failure in audit.failures:
         yield _counted(_unread(failure))
 
 
-def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> ET.Element:
+def _suite(
+    audited: Audited,
+    rules: Mapping[str, Rule],
+    fail_on: Severity | None,
+    suppressed: Iterable[Suppressed],
+) -> ET.Element:
     suite = _empty(audited.path)
     name_counts = Counter[str]()
     for finding in audited.findings:
@@ -81,13 +88,13 @@ def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> 
             plain(rules[finding.rule].summary),
             fix_sentences(audited, finding),
         )
-        if finding.severity is Severity.NOTE:
+        if fail_on is None or not fails(finding, fail_on):
             _child(case, "system-out", *text)
         else:
             _child(
                 case, "failure", *text, type=finding.severity.value, message=whole_message(finding)
             )
-    for suppressed_finding in audited.suppressed if suppressed else ():
+    for suppressed_finding in suppressed:
         _child(
             _case(suite, suppressed_finding.finding, name_counts),
             "skipped",
