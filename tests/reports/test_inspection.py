@@ -20,7 +20,8 @@ from policytool.commands.inspect import (
     SuggestedFix,
     select,
 )
-from policytool.formats.document import Endpoint, EndpointArgument
+from policytool.formats.document import Endpoint, EndpointArgument, Observation
+from policytool.formats.saved_model import SLOTS
 from policytool.model.model import Signature, Source
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View
@@ -453,3 +454,20 @@ def test_bytes_have_readable_units(count: int, words: str) -> None:
 def test_generations_have_the_names_of_releases(generation: str | None, words: str) -> None:
     """Ids become names."""
     assert generation_words(generation) == words
+
+
+@pytest.mark.parametrize("has_signatures", [True, False])
+def test_a_package_that_loading_needs_is_named_once(*, has_signatures: bool) -> None:
+    """In the headline if a program runs the signatures, and otherwise below the table."""
+    needed = Observation(code=SLOTS, message="TF 2.16 and later need the package tf_keras")
+    model = replace(traced_in("float32"), observations=(needed,))
+    model = model if has_signatures else replace(model, signatures=())
+    text = " ".join(TABLE.render(whole(model), View(width=400)).split())
+    assert text.count("need the package tf_keras") == 1
+    assert ("for its optimizer" in text) is has_signatures
+
+
+def test_a_file_without_layers_has_no_counts_of_layers() -> None:
+    text = TABLE.render(whole(replace(scopes(), layers=())), View(width=80))
+    assert "0 scopes" not in text
+    assert "The file has no layers." in text

@@ -18,7 +18,7 @@ from msgspec import Struct
 from policytool.commands.inspect import ExportSummary, ModelExtras, SuggestedFix
 from policytool.formats import TITLES, orbax
 from policytool.formats.document import LOST_VALUES
-from policytool.formats.saved_model import DAMAGE, MISSING
+from policytool.formats.saved_model import DAMAGE, MISSING, SLOTS
 from policytool.model.model import Effect, Source
 from policytool.model.signature_layers import is_default, layer_call, needs_tf_keras
 from policytool.releases import dtypes
@@ -397,7 +397,8 @@ def _serving(model: Model) -> Sentence | None:
         else "TF Serving and tf.saved_model.load"
     )
     package = (
-        "; in TF 2.16 and later, tf.saved_model.load and TFSMLayer need the package tf_keras"
+        "; in TF 2.16 and later, tf.saved_model.load and TFSMLayer need the package tf_keras "
+        "for its optimizer"
         if needs_tf_keras(model.observations)
         else ""
     )
@@ -432,7 +433,8 @@ def _defect(model: Model) -> str | None:
 
 def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
     yield Fact(label="file", text=" · ".join(origin(model)))
-    yield Fact(label=f"{_row_noun(model)}s", text="; ".join(totals(model)))
+    if model.summary.layers:
+        yield Fact(label=f"{_row_noun(model)}s", text="; ".join(totals(model)))
     if every_release:
         yield from (
             Fact(label=label, text=text, tone=_TONES.get(label, Tone.PLAIN))
@@ -568,7 +570,8 @@ def attention(model: Model) -> list[str]:
     if scaled:
         policies = "policies include" if scaled != 1 else "policy includes"
         sentences.append(f"{scaled} {policies} a loss scale, which TF 2.4 and later ignore")
-    return sentences + [observation.message for observation in model.observations]
+    said = (SLOTS,) if model.signatures else ()  # in the headline
+    return sentences + [entry.message for entry in model.observations if entry.code not in said]
 
 
 _SHOWN: Final = 3
