@@ -17,7 +17,7 @@ from policytool.formats.document import UNTYPED
 from policytool.formats.hdf5.read import TRAINING
 from policytool.formats.saved_model import GRAPH, KERAS
 from policytool.model import inbound_nodes, optimizer_config, writer_version
-from policytool.model.compatibility.revived_layers import are_called, has_graphs
+from policytool.model.compatibility.restored_objects import are_called, has_graphs
 from policytool.model.compatibility.stored_variables import is_dropped_axis
 from policytool.model.model import Obstacle
 from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES, storage

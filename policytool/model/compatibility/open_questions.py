@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model import inbound_nodes
-from policytool.model.compatibility import revived_layers
+from policytool.model.compatibility import restored_objects
 from policytool.model.compatibility.expected_variables import CALIBRATED
 from policytool.model.compatibility.incompatibilities import ORDERING_BY_CASTS, is_mistaken_root
 from policytool.model.model import Cause, Obstacle
@@ -62,7 +62,7 @@ _CHECKING_BYTECODE: Final = {
 """By file format, the releases whose safe mode rejects the bytecode of a Lambda."""
 
 _REVIVING: Final = releases_in("tf2.3 on")
-"""The releases that restore layers from traces (:mod:`revived_layers`)."""
+"""The releases that restore layers from traces (:mod:`restored_objects`)."""
 
 _ALL: Final = frozenset(LOADERS)
 _BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
@@ -129,7 +129,9 @@ def _about_groups(
 ) -> Iterator[Doubt]:
     """Yield doubts about groups, except for releases that restore the layers from their traces."""
     is_traced = evidence.document.format == "savedmodel" and any(map(_lacks_code, groups))
-    revived = frozenset(revived_layers.paths(evidence.document, sites) if is_traced else ())
+    revived = frozenset(
+        restored_objects.traced_paths(evidence.document, sites) if is_traced else ()
+    )
     for group in groups:
         is_revived = _lacks_code(group) and revived.issuperset(group.layers)
         for doubt in _about(evidence, group):

@@ -9,7 +9,7 @@ reads the list of its group, which includes the variables of all layers in it, t
 first (``load_weights_from_hdf5_group`` in keras/src/legacy/saving/legacy_h5_format.py).
 :mod:`policytool.releases.layer_variables` has the variables of each class. The variables of other
 classes, and sizes that the config does not determine, are not compared. A SavedModel declares its
-variables (:mod:`policytool.model.compatibility.restored_nodes`).
+variables (:mod:`policytool.model.compatibility.restored_objects`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from policytool.formats.document import NO_WEIGHTS, Layout
 from policytool.model import custom_classes
-from policytool.model.compatibility import restored_nodes, serialized_objects
+from policytool.model.compatibility import restored_objects, serialized_objects
 from policytool.model.compatibility.expected_variables import (
     CALIBRATED,
     LORA_VARIABLES,
@@ -38,7 +38,7 @@ from policytool.model.compatibility.expected_variables import (
     named_reason,
     path_reason,
 )
-from policytool.model.compatibility.restored_nodes import WITHOUT_GENERATORS
+from policytool.model.compatibility.restored_objects import WITHOUT_GENERATORS
 from policytool.model.compatibility.shared_layers import SharedLayer, shared_layers
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
@@ -197,7 +197,9 @@ class StoredVariables:
     def _cause_of_nodes(self, *, has_generators: bool) -> Cause | None:
         """Return the cause why releases do not restore the objects of a SavedModel, or None."""
         if (has_generators,) not in self._causes:
-            cause = restored_nodes.cause(self.document, self.placed, has_generators=has_generators)
+            cause = restored_objects.cause(
+                self.document, self.placed, has_generators=has_generators
+            )
             self._causes[has_generators,] = cause
         return self._causes[has_generators,]
 

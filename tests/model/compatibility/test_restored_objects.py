@@ -1,23 +1,29 @@
-"""Verdicts on SavedModels whose checkpoint does not match the graph."""
+"""Variables that a SavedModel's checkpoint lacks, and layers that Keras 2 restores from traces."""
 
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 import policytool
 from policytool.formats.document import Document, ObjectNode
 from policytool.formats.format_detection import document
-from policytool.model.compatibility import restored_nodes
+from policytool.model.compatibility import restored_objects
 from policytool.model.model import Outcome
+from policytool.model.tree.site import Site, Unspelled
 from policytool.model.tree.storage import NO_VARIABLES
+from tests.helpers.cases import for_each
 from tests.helpers.damaged_variables import CHECKPOINT_KINDS, damaged_checkpoint
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from policytool.support.text.jsontext import Json
+
+CALL: Final = "call_and_return_conditional_losses"
 
 REASONS = {
     "entry missing": "the variable bias of Dense dense_1 is not stored",
@@ -76,7 +82,7 @@ def test_tf_2_9_does_not_restore_the_generators_of_layers(*, has_generators: boo
         for number, names in enumerate([*((edge,) for edge in edges), ()])
     }
     model = Document(path="m", format="savedmodel", nodes=nodes, restored={len(edges): None})
-    cause = restored_nodes.cause(model, NO_VARIABLES, has_generators=has_generators)
+    cause = restored_objects.cause(model, NO_VARIABLES, has_generators=has_generators)
     assert (cause is not None) is has_generators
 
 
@@ -84,3 +90,65 @@ def test_lookup_tables_are_stored_as_two_tensors() -> None:
     """The checkpoint lists one key, and stores the keys and the values of the table."""
     path = FIXTURES / "tf2.3/string_lookup"
     assert None not in document(path, str(path)).restored.values()
+
+
+def revived(
+    *identifiers: str, function: str = CALL, metadata: Json = None, branched: bool = False
+) -> list[str]:
+    """
+    Return the paths of the layers that are restored.
+
+    :param branched: whether all are in the first, instead of each in the one before it
+    """
+    api = len(identifiers)
+    nodes = {
+        number: ObjectNode(
+            id=number, identifier=name, children=(("keras_api", api),), part=f"#{number}"
+        )
+        for number, name in enumerate(identifiers)
+    }
+    nodes[api] = ObjectNode(id=api, identifier="", children=((function, api + 1),))
+    sites = [
+        Site(
+            names=("a", *"bc"[(number - 1 if branched else 0) : number]),
+            class_name="Masking" if name == "masking" else "Own",
+            attribute="layers",
+            parent=(0 if branched else number - 1) if number else None,
+            spelled=Unspelled.ABSENT,
+            address=None,
+            node=number,
+        )
+        for number, name in enumerate(identifiers)
+    ]
+    parts = {f"#{number}": metadata for number in nodes}
+    model = Document(path="m", format="savedmodel", nodes=nodes, parts=parts)
+    return list(restored_objects.traced_paths(model, sites))
+
+
+@for_each(
+    ("identifiers", "paths"),
+    [
+        (("_tf_keras_network", "_tf_keras_layer", "_tf_keras_layer"), ["a", "a/b", "a/b/c"]),
+        (("_tf_keras_model", "_tf_keras_layer"), ["a", "a/b"]),
+        (("_tf_keras_sequential", "_tf_keras_layer"), ["a/b"]),
+        (("_tf_keras_network", "_tf_keras_rnn_layer", "_tf_keras_layer"), ["a"]),
+        (("_tf_keras_layer", "_tf_keras_rnn_layer"), ["a"]),
+    ],
+)
+def test_layers_and_models_are_restored(identifiers: tuple[str, ...], paths: list[str]) -> None:
+    """Recurrent layers are not, nor are their cells, which are in their configs."""
+    assert revived(*identifiers) == paths
+
+
+def test_traces_must_exist_and_be_permitted() -> None:
+    """A model may be saved without traces, and a layer may need its config."""
+    assert revived("_tf_keras_layer") == ["a"]
+    assert not revived("_tf_keras_layer", function="__call__")
+    assert not revived("_tf_keras_layer", metadata={"must_restore_from_config": True})
+
+
+def test_masks_of_a_graph_may_lack_a_trace() -> None:
+    """Only models of connected layers call the layers again; others are restored whole."""
+    masked = ("_tf_keras_layer", "masking")
+    for model, paths in (("_tf_keras_network", ["a"]), ("_tf_keras_model", ["a", "a/b"])):
+        assert revived(model, *masked, branched=True) == paths
