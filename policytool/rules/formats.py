@@ -13,7 +13,8 @@ from policytool.migration.planning.options import RETARGETS
 from policytool.migration.planning.policy_formats import NEEDS_DECISION
 from policytool.migration.planning.training import has_explicit_scale
 from policytool.model import writer_version
-from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
+from policytool.model.compatibility.evidence import Evidence
+from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.model.loaded_model import current_name
 from policytool.model.model import Obstacle, verdict_of
 from policytool.releases import keras_objects, policy

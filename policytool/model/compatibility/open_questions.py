@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from policytool.formats import WITHOUT_WEIGHTS
 from policytool.model import inbound_nodes
 from policytool.model.compatibility import restored_objects
+from policytool.model.compatibility.evidence import ORDERING_BY_CASTS
 from policytool.model.compatibility.expected_variables import CALIBRATED
-from policytool.model.compatibility.incompatibilities import ORDERING_BY_CASTS, is_mistaken_root
+from policytool.model.compatibility.incompatibilities import is_mistaken_root
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from policytool.formats.document import Document
-    from policytool.model.compatibility.incompatibilities import Evidence
+    from policytool.model.compatibility.evidence import Evidence
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.tree import Site
     from policytool.model.writer_version import ConfigTraits

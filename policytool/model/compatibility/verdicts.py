@@ -23,12 +23,8 @@ from policytool.model.compatibility import (
     training_verdicts,
 )
 from policytool.model.compatibility import open_questions as doubts
-from policytool.model.compatibility.incompatibilities import (
-    EXPORTED,
-    REFUSALS,
-    Evidence,
-    Incompatibility,
-)
+from policytool.model.compatibility.evidence import Evidence
+from policytool.model.compatibility.incompatibilities import EXPORTED, REFUSALS, Incompatibility
 from policytool.model.model import Cause, Obstacle, Verdict, Verdicts
 from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
@@ -49,7 +45,7 @@ from policytool.support.grouping import group_pairs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from policytool.model.compatibility.incompatibilities import CreatedLayer
+    from policytool.model.compatibility.evidence import CreatedLayer
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.compatibility.stored_variables import StoredVariables
     from policytool.model.compatibility.training_incompatibilities import TrainingEvidence

@@ -19,11 +19,8 @@ from policytool.formats import format_detection
 from policytool.migration import planning
 from policytool.migration.plan import apply_edits
 from policytool.model import reading, writer_version
-from policytool.model.compatibility.incompatibilities import (
-    REFUSALS,
-    UNICODE_TEXT,
-    Evidence,
-)
+from policytool.model.compatibility.evidence import Evidence
+from policytool.model.compatibility.incompatibilities import REFUSALS, UNICODE_TEXT
 from policytool.model.compatibility.shared_layers import shared_layers
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
