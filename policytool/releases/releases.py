@@ -339,8 +339,8 @@ def target(name: str) -> str:
     loader = without_alias(name)
     if name in _MEASURED_BEFORE:
         raise UsageError(
-            f"--target {name} has not been tested; use {_MEASURED_BEFORE[name].id}, the newest tested "
-            "release before it"
+            f"--target {name} has not been tested; use {_MEASURED_BEFORE[name].id}, the newest "
+            "tested release before it"
         )
     if loader not in LOADERS:
         raise UsageError(

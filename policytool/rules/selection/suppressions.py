@@ -253,8 +253,8 @@ class ModelSuppressions:
 
     def _for_rule(self, rule: str) -> tuple[list[int], list[PerFileIgnore]]:
         """
-        Return the numbers of the suppressions, and the per-file ignores, that apply to a rule in this
-        model.
+        Return the numbers of the suppressions, and the per-file ignores, that apply to a rule in
+        this model.
         """
         if self.exceeded:
             return [], []
