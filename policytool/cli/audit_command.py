@@ -73,13 +73,13 @@ def check_lines_options(terminal: AuditCommandLine) -> None:
 
 
 def portable_options(
-    question: AuditOptions, passing: Suppressions, baseline: Baseline, fail_on: str
+    audit_options: AuditOptions, suppressions: Suppressions, baseline: Baseline, fail_on: str
 ) -> str:
     """Return the options as text that is the same on all machines."""
     parts = [
-        *(replace(question, draws_graph=False), fail_on, baseline.findings),
-        [(suppression.toml(), _base(suppression.path)) for suppression in passing.suppressions],
-        [(str(ignore), _base(ignore.pattern)) for ignore in passing.per_file],
+        *(replace(audit_options, draws_graph=False), fail_on, baseline.findings),
+        [(suppression.toml(), _base(suppression.path)) for suppression in suppressions.entries],
+        [(str(ignore), _base(ignore.pattern)) for ignore in suppressions.per_file],
     ]
     return codec.encode(parts)
 
@@ -87,21 +87,21 @@ def portable_options(
 def print_results(
     lines: LinesReport,
     results: Iterable[Audited | Failure | None],
-    question: AuditOptions,
+    audit_options: AuditOptions,
     known: KnownFindings,
     tally: AuditTally,
 ) -> Iterator[Audited | Failure | None]:
     """
     Write and count each result, and then yield it.
 
-    :param known: the findings in the baseline; ``tally.passing`` refers to it
+    :param known: the findings in the baseline; ``tally.suppressions`` refers to it
     """
-    by_id = {rule.id: rule for rule in rules.chosen_rules(question)}
+    by_id = {rule.id: rule for rule in rules.chosen_rules(audit_options)}
 
     def counting(result: Audited) -> Audited:
         """Recognize renamed files, and separate the suppressed findings of a model."""
-        known.recognise(result, tally.passing)
-        return auditing.without_idle_commands(suppress(result, tally.passing), question)
+        known.recognise(result, tally.suppressions)
+        return auditing.without_idle_commands(suppress(result, tally.suppressions), audit_options)
 
     def values(audited: Audited) -> tuple[Mapping[str, Any], Mapping[str, int]]:
         return model_values(audited, by_id), _counts(audited)
@@ -141,7 +141,7 @@ _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "bas
 
 
 def print_hidden_findings(
-    tally: AuditTally, question: AuditOptions, *, verbose: bool | None
+    tally: AuditTally, audit_options: AuditOptions, *, verbose: bool | None
 ) -> None:
     """
     Print a sentence with the settings file that was found automatically and its keys, if they hide
@@ -149,7 +149,7 @@ def print_hidden_findings(
     warning.
     """
     counts = _suppressed_counts(tally)
-    others = [*_skipped_rules(question), *_exit_code_changes(tally)]
+    others = [*_skipped_rules(audit_options), *_exit_code_changes(tally)]
     file = settings.automatic_file()
     if file is None or not (counts or others):
         return
@@ -180,7 +180,7 @@ def _suppressed_counts(tally: AuditTally) -> Mapping[str, int]:
     }
 
 
-def _skipped_rules(question: AuditOptions) -> Iterator[str]:
+def _skipped_rules(audit_options: AuditOptions) -> Iterator[str]:
     """Yield the number of rules that are not checked because of the settings file."""
     selectors_by_key: dict[str, tuple[selection.Selector, ...]] = {
         key: ()
@@ -189,11 +189,11 @@ def _skipped_rules(question: AuditOptions) -> Iterator[str]:
         for key in ("select", "ignore")
     }
     options_without_settings = replace(
-        question,
+        audit_options,
         rules=selection.select_rules(selectors_by_key["select"], selectors_by_key["ignore"]),
     )
     if skipped := len(rules.chosen_rules(options_without_settings)) - len(
-        rules.chosen_rules(question)
+        rules.chosen_rules(audit_options)
     ):
         keys = [repr(key) for key in selectors_by_key if settings.automatic_source(key)]
         yield (
@@ -274,10 +274,10 @@ def command(
     run = _prepare(arguments, terminal, paths)
     if terminal.stdout_format == json_lines.FORMAT:
         return _print_lines(run)
-    audit, passing, migrations = _fix(run) if run.has_fixes else _audit(run)
-    audit = _with_question(audit, run.question, run.terminal)
-    passing, unwritten = _write_baseline(terminal.write_baseline, audit, passing)
-    audit = _with_suppressions(audit, passing, run.question)
+    audit, suppressions, migrations = _fix(run) if run.has_fixes else _audit(run)
+    audit = _with_audit_options(audit, run.audit_options, terminal)
+    suppressions, unwritten = _write_baseline(terminal.write_baseline, audit, suppressions)
+    audit = _with_suppressions(audit, suppressions, run.audit_options)
     unwritten += options.write_reports(
         terminal.report_files, _REPORTERS, audit, suppressed=bool(terminal.verbose)
     )
@@ -287,7 +287,7 @@ def command(
     codes = [failure.code for failure in audit.failures]
     not_fixed = any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
     failure = _failure_code(codes, unwritten, not_fixed=not_fixed)
-    return _finish(run, tally_of(audit.audited, passing), audit.passed_over, failure)
+    return _finish(run, tally_of(audit.audited, suppressions), audit.passed_over, failure)
 
 
 class _Run(Struct, frozen=True, kw_only=True):
@@ -295,7 +295,7 @@ class _Run(Struct, frozen=True, kw_only=True):
 
     fleet: Fleet[Input]
     terminal: AuditCommandLine
-    question: AuditOptions
+    audit_options: AuditOptions
     baseline: Baseline
     suppressions: Suppressions
     """The suppressions in the settings, without the baseline."""
@@ -314,22 +314,18 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
     """
     on_stdout = None if terminal.diff else terminal.stdout_format
     options.check_binary(terminal.report_files, _REPORTERS, on_stdout)
-    file, written = terminal.baseline, terminal.write_baseline
-    is_new = file is not None and written is not None and written.resolve() == file.resolve()
-    is_read = file is not None and (file.exists() or not is_new)
-    baseline = Baseline()
-    if file is not None and is_read:
-        source = settings.source_file("baseline")
-        baseline = baselines.read(file, source.display_path if source is not None else None)
-    question = _question(arguments, terminal, baseline)
+    baseline = _baseline(terminal)
+    audit_options = _audit_options(arguments, terminal, baseline)
     every = _inputs(terminal, paths)
     if terminal.stdout_format == json_lines.FORMAT:
         check_lines_options(terminal)
     if terminal.shard is not None:
         _check_shard(baseline, every, terminal.write_baseline)
     notes = [
-        *selection.unused_words(selection.selectors(arguments.select or (), "--select"), question),
-        *stand_ins(question.target_names),
+        *selection.unused_words(
+            selection.selectors(arguments.select or (), "--select"), audit_options
+        ),
+        *stand_ins(audit_options.target_names),
     ]
     cache = terminal.cache
     if cache is not None and (terminal.fix or terminal.diff):
@@ -340,20 +336,36 @@ def _prepare(arguments: AuditArguments, terminal: AuditCommandLine, paths: tuple
     return _Run(
         fleet=Fleet(command="audit", terminal=terminal, every=every, cache=cached_results),
         terminal=terminal,
-        question=question,
+        audit_options=audit_options,
         baseline=baseline,
         suppressions=_suppressions(terminal),
     )
 
 
-def _question(
+def _baseline(terminal: AuditCommandLine) -> Baseline:
+    """
+    Return the baseline; empty if none is named, or if the run creates the named file.
+
+    :raises BaselineError: if the file cannot be read, or is not a baseline.
+    """
+    file, written = terminal.baseline, terminal.write_baseline
+    if file is None:
+        return Baseline()
+    is_created = written is not None and written.resolve() == file.resolve() and not file.exists()
+    if is_created:
+        return Baseline()
+    source = settings.source_file("baseline")
+    return baselines.read(file, source.display_path if source is not None else None)
+
+
+def _audit_options(
     arguments: AuditArguments, terminal: AuditCommandLine, baseline: Baseline
 ) -> AuditOptions:
     """Return the options of the checks."""
     fail_on = Severity.WARNING if terminal.fail_on == NEVER else Severity(terminal.fail_on)
-    question = auditing.audit_options(arguments)
+    audit_options = auditing.audit_options(arguments)
     return replace(
-        question,
+        audit_options,
         fail_on=fail_on,
         signatures=baseline.by_path,
         forbidden=terminal.forbid,
@@ -384,66 +396,71 @@ def _suppressions(terminal: AuditCommandLine) -> Suppressions:
     return Suppressions(
         directory=Path.cwd().as_posix(),
         today=datetime.now().astimezone().date(),
-        suppressions=terminal.suppress,
+        entries=terminal.suppress,
         per_file=terminal.per_file_ignores,
     )
 
 
 def _audit(run: _Run) -> tuple[Audit, Suppressions, tuple[Migration, ...]]:
     """Return the audit of all models, the suppressions, and no migrations."""
-    audit = auditing.collect(run.fleet.results(auditing.TASK, run.question))
+    audit = auditing.collect(run.fleet.results(auditing.TASK, run.audit_options))
     return audit, baselines.with_baseline(run.baseline, audit.audited, run.suppressions), ()
 
 
 def _fix(run: _Run) -> tuple[Audit, Suppressions, tuple[Migration, ...]]:
     """Apply or plan fixes; return the audit, the suppressions, and the migrations."""
     renamed = baselines.renaming_candidates(run.baseline, run.fleet.inputs)
-    unplanned = replace(run.question, plans_commands=False)
+    unplanned = replace(run.audit_options, plans_commands=False)
     audited = auditing.collect(run.fleet.results(auditing.TASK, unplanned, renamed)).audited
-    passing = baselines.with_baseline(run.baseline, audited, run.suppressions)
+    suppressions = baselines.with_baseline(run.baseline, audited, run.suppressions)
     fix_options = fixing.FixOptions(
         unsafe=run.terminal.unsafe_fixes,
         write=not run.terminal.diff,
         backup=run.terminal.backup,
-        targets=run.question.targets,
+        targets=run.audit_options.targets,
     )
-    request = fixing.FixRequest(options=fix_options, audit_options=run.question, passing=passing)
+    request = fixing.FixRequest(
+        options=fix_options, audit_options=run.audit_options, suppressions=suppressions
+    )
     audit, migrations = fixing.collect(run.fleet.results(fixing.TASK, request))
-    return audit, passing, migrations
+    return audit, suppressions, migrations
 
 
 def _write_baseline(
-    file: Path | None, audit: Audit, passing: Suppressions
+    file: Path | None, audit: Audit, suppressions: Suppressions
 ) -> tuple[Suppressions, list[str]]:
     """
     Write the baseline, if there is a file for it. Return the suppressions including the baseline,
     and an error message if it could not be written.
     """
     if file is None:
-        return passing, []
-    baseline = baseline_of(audit.audited, passing)
+        return suppressions, []
+    baseline = baseline_of(audit.audited, suppressions)
     text = baselines.text(baseline, file)
     unwritten = options.write_text(f"--write-baseline {file}", file, text)
-    return replace(passing, known=baseline.fingerprints), unwritten
+    return replace(suppressions, known=baseline.fingerprints), unwritten
 
 
 def _print_lines(run: _Run) -> int:
     """Print each result as soon as it is available, and return the exit code."""
     known = KnownFindings(run.baseline, baselines.exists)
-    tally = AuditTally(passing=replace(run.suppressions, known=known.by_path))
+    tally = AuditTally(suppressions=replace(run.suppressions, known=known.by_path))
     terminal, files = run.terminal, run.terminal.report_files
-    options_text = portable_options(run.question, run.suppressions, run.baseline, terminal.fail_on)
+    options_text = portable_options(
+        run.audit_options, run.suppressions, run.baseline, terminal.fail_on
+    )
     none = Exit.CLEAN if terminal.skip_unrecognized else Exit.NO_MODEL
     names = task.names(run.fleet.every)
     with LinesReport(
         "audit", names, options_text, terminal.shard, no_model=none, counts=LINE_COUNTS
     ) as lines:
-        results = run.fleet.results(auditing.TASK, run.question)
-        stream = print_results(lines, results, run.question, known, tally)
+        results = run.fleet.results(auditing.TASK, run.audit_options)
+        stream = print_results(lines, results, run.audit_options, known, tally)
         collected = auditing.collect(result for result in stream if files)
-        audit = _with_question(collected, run.question, terminal)
-        shows_suppressed = bool(terminal.verbose)
-        unwritten = options.write_reports(files, _REPORTERS, audit, suppressed=shows_suppressed)
+        audit = _with_audit_options(collected, run.audit_options, terminal)
+        unwritten = options.write_reports(
+            files, _REPORTERS, audit, suppressed=bool(terminal.verbose)
+        )
         options.print_errors((), unwritten)
         failure = _failure_code(lines.failure_codes, unwritten)
         code = _finish(run, tally, lines.counts["skipped"], failure)
@@ -461,12 +478,16 @@ def _print(audit: Audit, changes: tuple[Migration, ...] | None, terminal: AuditC
         options.print_report([diffs.REPORTER], diffs.REPORTER.name, migrations, view)
 
 
-def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptions) -> Audit:
+def _with_suppressions(
+    audit: Audit, suppressions: Suppressions, audit_options: AuditOptions
+) -> Audit:
     """Return an audit in which suppressed findings are in a separate list."""
     suppressed = SpilledValues(Audited)
     failures, _ = separate_failures(
         (
-            run_isolated(audited.path, functools.partial(_suppressed, audited, passing, question))
+            run_isolated(
+                audited.path, functools.partial(_suppressed, audited, suppressions, audit_options)
+            )
             for audited in audit.audited
         ),
         suppressed.append,
@@ -474,17 +495,21 @@ def _with_suppressions(audit: Audit, passing: Suppressions, question: AuditOptio
     return replace(audit, audited=suppressed.all(), failures=(*audit.failures, *failures))
 
 
-def _suppressed(audited: Audited, passing: Suppressions, question: AuditOptions) -> Audited:
-    return auditing.without_idle_commands(suppress(audited, passing), question)
+def _suppressed(
+    audited: Audited, suppressions: Suppressions, audit_options: AuditOptions
+) -> Audited:
+    return auditing.without_idle_commands(suppress(audited, suppressions), audit_options)
 
 
-def _with_question(audit: Audit, question: AuditOptions, terminal: AuditCommandLine) -> Audit:
+def _with_audit_options(
+    audit: Audit, audit_options: AuditOptions, terminal: AuditCommandLine
+) -> Audit:
     """Return an audit with what models were checked for."""
     return replace(
         audit,
-        rules=rules.chosen_rules(question),
-        releases=auditing.checked_releases(question),
-        fail_on=question.fail_on if terminal.fail_on != NEVER else None,
+        rules=rules.chosen_rules(audit_options),
+        releases=auditing.checked_releases(audit_options),
+        fail_on=audit_options.fail_on if terminal.fail_on != NEVER else None,
     )
 
 
@@ -499,9 +524,9 @@ def _finish(run: _Run, tally: AuditTally, skipped: int, failure: Exit | None) ->
         messages.notes([left_out(skipped, run.fleet.inputs)], verbose=verbose)
     if verbose:
         messages.notes(_stderr_notes(tally), verbose=verbose)
-    warnings = (*_expired_notes(tally.passing), *_unmatched(tally))
+    warnings = (*_expired_notes(tally.suppressions), *_unmatched(tally))
     messages.warnings(warnings, verbose=verbose)
-    print_hidden_findings(tally, run.question, verbose=verbose)
+    print_hidden_findings(tally, run.audit_options, verbose=verbose)
     run.fleet.print_notes()
     code = failure if failure is not None else _code(tally, terminal.fail_on)
     if code is not Exit.NO_MODEL:
@@ -579,9 +604,9 @@ def _stderr_notes(tally: AuditTally) -> Iterator[str]:
         )
 
 
-def _expired_notes(passing: Suppressions) -> Iterator[str]:
+def _expired_notes(suppressions: Suppressions) -> Iterator[str]:
     """Yield a warning for each expired suppression."""
-    for suppression in expired_suppressions(passing.suppressions, passing.today):
+    for suppression in expired_suppressions(suppressions.entries, suppressions.today):
         yield (
             f"the suppression of {suppression} expired on {suppression.expires} and has no effect "
             f"({suppression.reason})"

@@ -233,7 +233,7 @@ def collect(results: Iterable[Audited | Failure | None]) -> Audit:
 class AuditTally:
     """The counts over the models that were added so far."""
 
-    passing: Suppressions
+    suppressions: Suppressions
     models: int = 0
     worst: Severity | None = None
     suppressed: Counter[str] = field(default_factory=Counter)
@@ -262,12 +262,12 @@ class AuditTally:
         self.worst = min(severities, key=lambda severity: severity.rank, default=None)
         self.suppressed.update(suppressed.by for suppressed in audited.suppressed)
         every = all_of(audited)
-        suppressions = self.passing.of_model(audited)
+        of_model = self.suppressions.of_model(audited)
         for finding in every:
-            self._used.update(suppressions.meant_for(finding))
-        if suppressions.exceeded:
-            self.unmatched.append((audited.path, suppressions.exceeded))
-        known = self.passing.known.get(audited.path)
+            self._used.update(of_model.meant_for(finding))
+        if of_model.exceeded:
+            self.unmatched.append((audited.path, of_model.exceeded))
+        known = self.suppressions.known.get(audited.path)
         if known is not None and audited.path not in self._seen:
             self._seen.add(audited.path)
             self._outdated += (Counter(known) - Counter(fingerprints(every))).total()
@@ -276,8 +276,8 @@ class AuditTally:
         """Return the active suppressions that match no finding."""
         return tuple(
             suppression
-            for number, suppression in enumerate(self.passing.suppressions)
-            if number not in self._used and not suppression.is_expired(self.passing.today)
+            for number, suppression in enumerate(self.suppressions.entries)
+            if number not in self._used and not suppression.is_expired(self.suppressions.today)
         )
 
     def outdated_count(self, exists: Callable[[str], bool]) -> int:
@@ -287,14 +287,14 @@ class AuditTally:
         """
         return self._outdated + sum(
             Counter(known).total()
-            for path, known in self.passing.known.items()
+            for path, known in self.suppressions.known.items()
             if path not in self._seen and not exists(path)
         )
 
 
-def tally_of(every: Iterable[Audited], passing: Suppressions) -> AuditTally:
+def tally_of(every: Iterable[Audited], suppressions: Suppressions) -> AuditTally:
     """Return the counts of models whose suppressed findings are already separated."""
-    tally = AuditTally(passing=passing)
+    tally = AuditTally(suppressions=suppressions)
     for audited in every:
         tally.add(audited)
     return tally

@@ -74,7 +74,7 @@ def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Inp
 
 
 def with_baseline(
-    baseline: Baseline, every: Sequence[Audited], passing: Suppressions
+    baseline: Baseline, every: Sequence[Audited], suppressions: Suppressions
 ) -> Suppressions:
     """
     Return suppressions with the known findings of a baseline.
@@ -82,9 +82,9 @@ def with_baseline(
     :param every: the models with all their findings
     """
     return (
-        replace(passing, known=baselines.known_findings(baseline, every, passing, exists))
+        replace(suppressions, known=baselines.known_findings(baseline, every, suppressions, exists))
         if baseline.findings
-        else passing
+        else suppressions
     )
 
 

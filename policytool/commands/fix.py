@@ -63,7 +63,7 @@ class FixRequest(Struct, frozen=True, kw_only=True):
 
     options: FixOptions
     audit_options: AuditOptions
-    passing: Suppressions
+    suppressions: Suppressions
     """The suppressions. Suppressed findings are not fixed."""
 
 
@@ -101,7 +101,7 @@ def _attempt(source: Input, request: FixRequest) -> FixAttempt | Failure | None:
         audited = auditing.audit_model(case, source.path, unplanned)
     except ModelFileError as error:
         return failure_of(source, error)
-    before = suppress(audited, request.passing)
+    before = suppress(audited, request.suppressions)
     if not any(finding.remedy is not None for finding in before.findings):
         unchanged = FixedModel(path=audited.path, outcome=FixOutcome.UNCHANGED)
         audited = auditing.with_commands(audited, case, source.path, request.audit_options)
@@ -311,7 +311,7 @@ def _with_others(fixed: FixedModel, remaining: Audited, request: FixRequest) -> 
     has_reason.update(map(_identity, fixed.gone))
     others = tuple(
         UnfixedFinding(finding=finding, reason=_reason(finding, remaining, options))
-        for finding in suppress(remaining, request.passing).findings
+        for finding in suppress(remaining, request.suppressions).findings
         if fails(finding, options.fail_on) and _identity(finding) not in has_reason
     )
     return replace(fixed, left=(*fixed.left, *others))

@@ -303,9 +303,8 @@ def _is_call(scope: Sequence[str], name: Sequence[str]) -> bool:
     """
     Return whether a scope belongs to a call of the layer: the name, or the name with a number.
     """
-    return (*scope[:-1], _NUMBER.sub("", scope[-1])) == (*name[:-1], name[-1]) or (*scope,) == (
-        *name,
-    )
+    without_number = (*scope[:-1], _NUMBER.sub("", scope[-1]))
+    return tuple(name) in {tuple(scope), without_number}
 
 
 class _Names:

@@ -235,9 +235,10 @@ def _readings(
     Yield what the function computes, for each Python release whose instructions it consists of:
     the code does not name its release.
     """
-    is_flat = isinstance(code.free, bytes)
+    is_python_3_11 = isinstance(code.free, bytes)
     for instructions in data.read("python_opcodes").values():
-        if is_flat == ("RESUME" in instructions["instructions"].values()):
+        # RESUME exists in Python 3.11 and later
+        if is_python_3_11 == ("RESUME" in instructions["instructions"].values()):
             try:
                 yield _Machine(code, closure, arguments, instructions).result()
             except (_UnreadableError, LookupError, OverflowError):

@@ -1,6 +1,6 @@
 """
 Every release of Keras that is known: one row each, and the only place where the newest are named;
-and the loaders that ``--target`` names, with the generation whose spelling each reads.
+and the releases that ``--target`` names, with the config format that each reads.
 
 ``make release-data`` adds the row of a release and measures it. A row without measurements is not a
 target: a test in ``tests/releases/test_releases.py`` names the records that lack a release. Facts
@@ -300,7 +300,7 @@ def _range(text: str) -> tuple[str, ...]:
 _ALIASES: Final = {"keras3": newest(KERAS3).id, "tf_keras": newest(KERAS2).id}
 
 
-def _releases_between() -> Iterator[tuple[Release, Release]]:
+def _unmeasured_releases() -> Iterator[tuple[Release, Release]]:
     """
     Yield each release that was not measured, but is newer than a measured release of its family,
     and the newest of these. Releases of a library read what older ones read.
@@ -313,7 +313,9 @@ def _releases_between() -> Iterator[tuple[Release, Release]]:
             yield release, before
 
 
-_BETWEEN: Final = {release.id: before for release, before in _releases_between()}
+_MEASURED_BEFORE: Final = {release.id: before for release, before in _unmeasured_releases()}
+"""For each release that was not measured, the measured release whose results stand for it."""
+
 _READ_BARE_NAMES: Final = releases_in("tf2.5 on, keras3.0 on")
 """The releases that read a mixed policy as a bare name."""
 
@@ -335,10 +337,10 @@ def target(name: str) -> str:
     :raises UsageError: for an unknown name, and for a release that was not tested.
     """
     loader = without_alias(name)
-    if name in _BETWEEN:
+    if name in _MEASURED_BEFORE:
         raise UsageError(
-            f"--target {name} has not been tested; use {_BETWEEN[name].id}, the newest tested "
-            "release before it"
+            f"--target {name} has not been tested; use {_MEASURED_BEFORE[name].id}, the newest "
+            "tested release before it"
         )
     if loader not in LOADERS:
         raise UsageError(
@@ -362,9 +364,9 @@ def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
         )
     if name == TFJS:
         return newest(KERAS2).id, (TFJS,)
-    if name not in _BETWEEN:
+    if name not in _MEASURED_BEFORE:
         return target(name), ()
-    formats, before = get(name).formats, _BETWEEN[name]
+    formats, before = get(name).formats, _MEASURED_BEFORE[name]
     return before.id, () if formats == before.formats else formats
 
 
@@ -388,7 +390,7 @@ def running_release(name: str | None) -> str | None:
     """
     Return the release that a target's name means, if its files are written as for another release.
     """
-    return name if name in _BETWEEN or name == TFJS else None
+    return name if name in _MEASURED_BEFORE or name == TFJS else None
 
 
 def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
@@ -398,9 +400,9 @@ def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
     """
     return tuple(
         f"{release_name(name)} has not been tested, so the results are for "
-        f"{release_name(_BETWEEN[name].id)}"
+        f"{release_name(_MEASURED_BEFORE[name].id)}"
         for name in targets
-        if name in _BETWEEN
+        if name in _MEASURED_BEFORE
     )
 
 
@@ -416,7 +418,7 @@ def descriptions() -> tuple[tuple[str, str], ...]:
             f"uses the format of {release_name(before.id)}"
             + (", in HDF5" if get(name).formats != before.formats else ""),
         )
-        for name, before in _BETWEEN.items()
+        for name, before in _MEASURED_BEFORE.items()
     )
     tfjs = (TFJS, f"{release_name(TFJS)}; layers models (model.json)")
     exporters = (

@@ -57,11 +57,12 @@ def _loading_targets(case: RuleInput, options: AuditOptions) -> Iterator[str]:
     Yield the targets without a known failure on the training configuration. PT205 and the rules
     about loading report the others.
     """
-    refusing = {
+    # None: the file has no training configuration, or does not load
+    fails = {
         verdict.loader: verdict.training is None or verdict.training.reason is not None
         for verdict in case.model.loaders
     }
-    yield from (target for target in options.targets if not refusing.get(target, True))
+    yield from (target for target in options.targets if not fails.get(target, True))
 
 
 def _computes_in_float16(case: RuleInput) -> bool | None:

@@ -599,10 +599,10 @@ def test_result_of_a_worker_contains_the_backup_and_the_counts(tmp_path: Path) -
     assert repr(task.readers().result(json.loads(codec.encode(result)))) == repr(result)
 
 
-PASSING: Final = Suppressions(
+SUPPRESSIONS: Final = Suppressions(
     directory="/w",
     today=date(2026, 1, 1),
-    suppressions=(
+    entries=(
         Suppression(
             words=("PT9",),
             rules=frozenset({"PT901"}),
@@ -650,7 +650,7 @@ def test_request_for_a_worker_keeps_every_option() -> None:
             FixRequest(
                 options=FixOptions(unsafe=True, targets=("tf2.4",)),
                 audit_options=AuditOptions(targets=("tf2.4",)),
-                passing=PASSING,
+                suppressions=SUPPRESSIONS,
             ),
         ),
     ):
@@ -664,7 +664,9 @@ def test_fixes_of_fixtures_survive_encoding() -> None:
     readers = task.readers()
     seen = 0
     request = FixRequest(
-        options=FixOptions(unsafe=True, write=False), audit_options=AuditOptions(), passing=PASSING
+        options=FixOptions(unsafe=True, write=False),
+        audit_options=AuditOptions(),
+        suppressions=SUPPRESSIONS,
     )
     for found in discovery.inputs([str(FIXTURES / "tf2.3"), str(FIXTURES / "tf2.5")]):
         assert readers.item(json.loads(codec.encode(found))) == found

@@ -94,7 +94,7 @@ def verified(ended: Ended) -> dict[str, Any]:
 # What is compared
 
 
-def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Path) -> None:
+def test_conversion_is_verified_if_the_libraries_are_installed(fake: Make, place: Path) -> None:
     """The last line and the JSON name the releases that ran and the rows."""
     python = fake()
     ended = converted("--python", python.path)

@@ -74,7 +74,10 @@ def _names(calls: list[Call]) -> list[Call]:
 @ALONE
 @SLOW
 def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
-    """Killed, and on a disk that fails once or from then on, at each name that is given."""
+    """
+    The faults, at each call that changes a name: the process is killed, or the disk fails once or
+    from then on.
+    """
     subject_model = subject("json: in place")
     subject_model.check(
         faults.at_writing_calls(

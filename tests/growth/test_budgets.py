@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _MIGRATION: Final = MigrateRequest(
     options=options_from_arguments("mixed_float16", {}), destination=Destination(write=False)
 )
-_PASSING: Final = Suppressions(directory="/", today=date(2026, 1, 1))
+_SUPPRESSIONS: Final = Suppressions(directory="/", today=date(2026, 1, 1))
 _READING: Final = (
     (format_detection, "document"),
     (reading, "load_model"),
@@ -65,7 +65,11 @@ REQUESTS: Final[dict[str, Callable[[Path], tuple[Any, Any]]]] = {
     "audit": lambda path: (discovery.named_input(str(path)), AuditOptions()),
     "fix": lambda path: (
         discovery.named_input(str(path)),
-        FixRequest(options=FixOptions(write=False), audit_options=AuditOptions(), passing=_PASSING),
+        FixRequest(
+            options=FixOptions(write=False),
+            audit_options=AuditOptions(),
+            suppressions=_SUPPRESSIONS,
+        ),
     ),
     "remote_migration": lambda path: (discovery.named_input(str(path)), _MIGRATION),
     "saved_plans": lambda path: (

@@ -190,7 +190,7 @@ def test_suppression_does_not_change_fingerprints() -> None:
         words=("PT198",), rules=frozenset({"PT198"}), layer="dense_0", reason="known"
     )
     set_apart = suppress(
-        audited, Suppressions(directory="/", today=date(2026, 1, 1), suppressions=(suppression,))
+        audited, Suppressions(directory="/", today=date(2026, 1, 1), entries=(suppression,))
     )
     assert with_fingerprints(set_apart) == list(zip(found[1:], marks[1:], strict=True))
     assert [one.fingerprint for one in set_apart.suppressed] == [marks[0]]

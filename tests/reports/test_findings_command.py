@@ -45,7 +45,7 @@ def test_no_format_changes_the_exit_code(
 def test_several_reports_are_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is what stdout would carry, laid out for a pipe and without colour."""
+    """Each file has the bytes that stdout has in a pipe, without colours."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     files = {name: tmp_path / f"out.{name}" for name in NAMES}
     ended = run(

@@ -139,7 +139,9 @@ def test_lost_shard_is_named(
         values.write_bytes(data[:20])
     audited = policytool.audit(model)
     (finding,) = [finding for finding in audited.findings if finding.rule == "PT506"]
-    assert (shard if not is_cut or index != "model.json" else "20 bytes") in finding.message
+    # a model of TensorFlow.js lists its shards, but a cut one shows only in the total size
+    expected = "20 bytes" if is_cut and index == "model.json" else shard
+    assert expected in finding.message
     assert [command.arguments for command in audited.commands] == [None]
     assert finding.message.replace("\n", " ") in " ".join(run("inspect", model).out.split())
 

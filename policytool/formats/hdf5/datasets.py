@@ -205,27 +205,38 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
     shape = dataset.shape
     if shape is None:
         return
-    largest = max(1, BLOCK // max(1, dataset.get_type().get_size()))
+    value_size = dataset.get_type().get_size()
+    largest = max(1, BLOCK // max(1, value_size))
     if chunk := _hdf5.chunk_shape(dataset):
-        row, count = chunk[0] * math.prod(shape[1:]), _hdf5.chunks_of(shape[1:], chunk[1:])
-        needed_bytes = (
-            max(math.prod(chunk), min(row, math.prod(shape))) * dataset.get_type().get_size()
-        )
-        if needed_bytes > _ROW:
-            raise ValuesError(
-                f"its chunks need {needed_bytes} bytes of memory at once; the maximum is {_ROW}"
-            )
-        if count > _hdf5.MOST_CHUNKS:
-            raise ValuesError(
-                f"{count} of its chunks must be read at once; the maximum is {_hdf5.MOST_CHUNKS}"
-            )
-        step = [
-            max(1, min(largest // max(1, row), _hdf5.MOST_CHUNKS // max(1, count))) * chunk[0],
-            *shape[1:],
-        ]
+        rows = _chunk_rows(shape, chunk, value_size, largest)
+        step = [rows * chunk[0], *shape[1:]]
     else:
         step = fitting_step(shape, (1,) * len(shape), largest)
     yield from cover(shape, step)
+
+
+def _chunk_rows(
+    shape: tuple[int, ...], chunk: tuple[int, ...], value_size: int, largest: int
+) -> int:
+    """
+    Return how many rows of chunks a slab has; at least one.
+
+    :param largest: the number of values of a slab, if a row of chunks does not have more
+    :raises ValuesError: if a row is too large.
+    """
+    row_values = chunk[0] * math.prod(shape[1:])
+    row_chunks = _hdf5.chunks_of(shape[1:], chunk[1:])
+    needed_bytes = max(math.prod(chunk), min(row_values, math.prod(shape))) * value_size
+    if needed_bytes > _ROW:
+        raise ValuesError(
+            f"its chunks need {needed_bytes} bytes of memory at once; the maximum is {_ROW}"
+        )
+    if row_chunks > _hdf5.MOST_CHUNKS:
+        raise ValuesError(
+            f"{row_chunks} of its chunks must be read at once; the maximum is {_hdf5.MOST_CHUNKS}"
+        )
+    fitting = min(largest // max(1, row_values), _hdf5.MOST_CHUNKS // max(1, row_chunks))
+    return max(1, fitting)
 
 
 def fitting_step(shape: Sequence[int], chunk: Sequence[int], largest: int) -> list[int]:

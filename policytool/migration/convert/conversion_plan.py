@@ -353,10 +353,10 @@ def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | Non
     if any(refusal.code != _NEEDED for refusal in edited.refusals):
         return edited
     verdict = verdict_of(edited.loaders_after, target)
-    refused = verdict.reason if verdict is not None else None
-    training = verdict.training if verdict is not None else None
-    untrained = training is not None and training.reason is not None
-    return edited if refused is None and not untrained else None
+    if verdict is None:
+        return edited
+    can_train = verdict.training is None or verdict.training.reason is None
+    return edited if verdict.reason is None and can_train else None
 
 
 def _containers(loaded: LoadedModel, target: str, readable: tuple[str, ...]) -> tuple[str, ...]:

@@ -348,6 +348,11 @@ def rounding_effect(call: LayerCall) -> float:
 
 
 def _effect(call: LayerCall, metrics: Callable[[CheckedOutput], Metrics | None]) -> float:
+    """
+    Return the largest effect of an error of a call on the outputs of the model.
+
+    :param metrics: returns the error of an output of the call; None if it was not measured
+    """
     return max(
         (
             error if math.isinf(error) else error * output.sensitivity

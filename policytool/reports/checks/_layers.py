@@ -321,12 +321,12 @@ def layer_section(run: CheckRun, *, everything: bool) -> Iterator[Section]:
         "layers, worst first" if is_worst else f"layers, {first.mark} first, then the worst",
         _layer_fields(visible_calls),
         visible_calls,
-        [_left(hidden_count, missed_count)] if hidden_count else [],
+        [_hidden_calls_text(hidden_count, missed_count)] if hidden_count else [],
         attrgetter("is_missed"),
     )
 
 
-def _left(hidden_count: int, missed_count: int) -> str:
+def _hidden_calls_text(hidden_count: int, missed_count: int) -> str:
     """Return the number of calls that are not displayed."""
     too_far = (
         f", {missed_count:,} of which have larger errors than rounding explains"

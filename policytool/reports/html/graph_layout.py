@@ -114,7 +114,7 @@ def _occupy(busy: list[int], start: int, end: int, lane: int | None, *, last: in
     Return a lane that is free from a row on, and reserve it.
 
     :param lane: the lane to use; None for the first free one
-    :param last: the row in which no lane may be in use
+    :param last: the row in which a free lane must no longer be in use; by default, ``start``
     """
     if lane is None:
         limit = start if last < 0 else last

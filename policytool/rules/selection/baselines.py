@@ -80,7 +80,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
         return {path: tuple(signatures) for path, signatures in by_file.items()}
 
 
-def of(every: Iterable[Audited], passing: Suppressions) -> Baseline:
+def of(every: Iterable[Audited], suppressions: Suppressions) -> Baseline:
     """
     Return the baseline of audited models: the findings that are not suppressed for other reasons,
     and the signatures.
@@ -95,7 +95,7 @@ def of(every: Iterable[Audited], passing: Suppressions) -> Baseline:
                 layer=finding.path or "",
                 fingerprint=fingerprint,
             )
-            for finding, fingerprint, passed in judge(audited, passing)
+            for finding, fingerprint, passed in judge(audited, suppressions)
             if passed is None
         )
         signatures += (
@@ -107,7 +107,7 @@ def of(every: Iterable[Audited], passing: Suppressions) -> Baseline:
 def known_findings(
     baseline: Baseline,
     every: Iterable[Audited],
-    passing: Suppressions,
+    suppressions: Suppressions,
     exists: Callable[[str], bool],
 ) -> Mapping[str, Counter[str]]:
     """
@@ -116,7 +116,7 @@ def known_findings(
     """
     known = KnownFindings(baseline, exists)
     for audited in every:
-        known.recognise(audited, passing)
+        known.recognise(audited, suppressions)
     return known.by_path
 
 
@@ -127,12 +127,12 @@ class KnownFindings:
         self.by_path = dict(baseline.fingerprints)
         self._gone = [path for path in sorted(self.by_path) if not exists(path)]
 
-    def recognise(self, audited: Audited, passing: Suppressions) -> None:
+    def recognise(self, audited: Audited, suppressions: Suppressions) -> None:
         """Move the known fingerprints of an old path to an audited file if the file was renamed."""
         if not self._gone or audited.path in self.by_path:
             return
         current = Counter(
-            fingerprint for _, fingerprint, passed in judge(audited, passing) if passed is None
+            fingerprint for _, fingerprint, passed in judge(audited, suppressions) if passed is None
         )
         old = next((path for path in self._gone if self.by_path[path] == current), None)
         if old is not None:

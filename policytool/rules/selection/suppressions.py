@@ -198,7 +198,7 @@ class Suppressions(Struct, frozen=True, kw_only=True):
     """The working directory in absolute POSIX form; paths in reports are relative to it."""
 
     today: date
-    suppressions: tuple[Suppression, ...] = ()
+    entries: tuple[Suppression, ...] = ()
     per_file: tuple[PerFileIgnore, ...] = ()
     known: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """The number of each fingerprint in the baseline, by the path of the file in reports."""
@@ -218,8 +218,8 @@ class ModelSuppressions:
     many names or too complex patterns cannot hide findings.
     """
 
-    def __init__(self, passing: Suppressions, place: str) -> None:
-        self._passing = passing
+    def __init__(self, suppressions: Suppressions, place: str) -> None:
+        self._suppressions = suppressions
         self._place = place
         self._matcher = Matcher()
         self._by_rule: dict[str, tuple[list[int], list[PerFileIgnore]]] = {}
@@ -229,18 +229,20 @@ class ModelSuppressions:
     def suppressing(self, finding: Finding) -> Suppressed | None:
         """Return the suppression of a finding, ignoring baselines; None if there is none."""
         for number in list(self.meant_for(finding)):
-            suppression = self._passing.suppressions[number]
-            if not suppression.is_expired(self._passing.today):
+            suppression = self._suppressions.entries[number]
+            if not suppression.is_expired(self._suppressions.today):
                 return Suppressed(finding=finding, reason=suppression.reason, by="suppression")
-        for ignored in self._for_rule(finding.rule)[1]:
+        _, ignores = self._for_rule(finding.rule)
+        for ignored in ignores:
             return Suppressed(finding=finding, reason=f"matches {ignored}", by="per-file-ignores")
         return None
 
     def meant_for(self, finding: Finding) -> Iterator[int]:
         """Yield the numbers of the suppressions that apply to a finding, including expired ones."""
-        for number in self._for_rule(finding.rule)[0]:
+        numbers, _ = self._for_rule(finding.rule)
+        for number in numbers:
             try:
-                is_meant = self._passing.suppressions[number].is_for_layer(
+                is_meant = self._suppressions.entries[number].is_for_layer(
                     finding.path, self._matcher
                 )
             except StepsExceededError as error:
@@ -250,19 +252,22 @@ class ModelSuppressions:
                 yield number
 
     def _for_rule(self, rule: str) -> tuple[list[int], list[PerFileIgnore]]:
-        """Return the suppressions and ignored rules of this model that apply to a rule."""
+        """
+        Return the numbers of the suppressions, and the per-file ignores, that apply to a rule in
+        this model.
+        """
         if self.exceeded:
             return [], []
         if rule not in self._by_rule:
             try:
                 numbers = [
                     number
-                    for number, entry in enumerate(self._passing.suppressions)
+                    for number, entry in enumerate(self._suppressions.entries)
                     if rule in entry.rules and self._is_here(entry.path)
                 ]
                 ignored = [
                     entry
-                    for entry in self._passing.per_file
+                    for entry in self._suppressions.per_file
                     if rule in entry.rules and self._is_here(entry.pattern)
                 ]
             except StepsExceededError as error:
@@ -278,17 +283,17 @@ class ModelSuppressions:
         self.exceeded = str(error)
 
 
-def suppress(audited: Audited, passing: Suppressions) -> Audited:
+def suppress(audited: Audited, suppressions: Suppressions) -> Audited:
     """
     Return the result of a model with suppressed findings moved to a separate list.
 
     A suppression takes precedence over the ignored rules of a file, and these over the baseline,
     because a suppression has a reason.
     """
-    known = Counter(passing.known.get(audited.path, {}))
+    known = Counter(suppressions.known.get(audited.path, {}))
     unsuppressed: list[tuple[Finding, str]] = []
     passed: list[Suppressed] = []
-    for finding, fingerprint, suppression in judge(audited, passing):
+    for finding, fingerprint, suppression in judge(audited, suppressions):
         is_known = known[fingerprint] > 0
         known[fingerprint] -= 1
         if suppression is not None:
@@ -308,12 +313,12 @@ def suppress(audited: Audited, passing: Suppressions) -> Audited:
 
 
 def judge(
-    audited: Audited, passing: Suppressions
+    audited: Audited, suppressions: Suppressions
 ) -> Iterator[tuple[Finding, str, Suppressed | None]]:
     """
     Yield each finding of a model with its fingerprint and its suppression, ignoring baselines.
     """
-    applicable = passing.of_model(audited)
+    applicable = suppressions.of_model(audited)
     for finding, fingerprint in zip(audited.findings, fingerprints(audited.findings), strict=True):
         yield finding, fingerprint, applicable.suppressing(finding)
 

@@ -274,7 +274,7 @@ class Feeder:
         for recipes, size in choices:
             rows = self.batch_size if self.fixed is not None else 1
             try:
-                call(self._packed(self._drawn(recipes, size, 0, rows)))
+                call(self._packed(self._draw_inputs(recipes, size, 0, rows)))
             except self.library.tf.errors.ResourceExhaustedError:
                 raise  # a larger size would not help
             except (ValueError, TypeError, self.library.tf.errors.OpError) as error:
@@ -304,7 +304,9 @@ class Feeder:
         count = self.options["batches"] or 1
         if self.options.get("pads_every_way"):
             count = max(count, -(-PADDING_WAYS // self.batch_size))
-        batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
+        batches = [
+            self._draw_inputs(recipes, size, number, self.batch_size) for number in range(count)
+        ]
         additional = []
         if self.options.get("extremes"):
             rows = min(self.batch_size, WAYS) if self.fixed is None else self.batch_size
@@ -393,7 +395,9 @@ class Feeder:
             for place in range(numbers.pop())
         ]
 
-    def _drawn(self, recipes: Sequence[Recipe], size: int, number: int, rows: int) -> list[Any]:
+    def _draw_inputs(
+        self, recipes: Sequence[Recipe], size: int, number: int, rows: int
+    ) -> list[Any]:
         """
         Return one array for each input; sequences of one row end at the same part of each input.
         """

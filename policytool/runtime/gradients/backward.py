@@ -320,7 +320,11 @@ class _ScaleTrials:
     def _differentiate(
         self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
     ) -> list[tuple[Any, Any, Any]]:
-        """Return inputs, targets and reference gradients for each batch."""
+        """
+        Return inputs, targets and reference gradients for each batch. This also sets the steps of
+        both sides, the mean loss, which variables have a gradient, and the ops that draw random
+        numbers.
+        """
         nest = self.library.tf.nest
         self.plain, self.scaled = (
             TrainingStep(self.library, model, variables) for model, variables in self.sides

@@ -235,7 +235,7 @@ class TestActivations:
         ("activation", "last"), [("hard_silu", "dense_gate"), ("hard_tanh", "dense_hard_tanh")]
     )
     def test_a_sequential_becomes_a_functional_model(self, activation: str, last: str) -> None:
-        """Without an input layer, the conversion is an error."""
+        """The target needs two layers for the activation; without an input layer, it fails."""
         layers = [
             {**input3("x", 4), "inbound_nodes": []},
             layer3("Dense", "dense", None, units=2, activation=activation),

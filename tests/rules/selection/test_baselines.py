@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from random import Random
 
-PASSING = Suppressions(directory="/w", today=date(2026, 1, 1))
+SUPPRESSIONS = Suppressions(directory="/w", today=date(2026, 1, 1))
 FINGERPRINT = "0123456789abcdef" * 2
 
 
@@ -39,7 +39,7 @@ def outdated(
     exists: Callable[[str], bool],
 ) -> int:
     """Return how many known findings no longer occur in models or in files that are gone."""
-    return tally_of(every, replace(PASSING, known=known)).outdated_count(exists)
+    return tally_of(every, replace(SUPPRESSIONS, known=known)).outdated_count(exists)
 
 
 def audited(path: str, *findings: Finding, signatures: tuple[Signature, ...] = ()) -> Audited:
@@ -80,7 +80,7 @@ models = st.lists(
 @given(models)
 def test_baseline_is_read_as_written(every: list[Audited]) -> None:
     """Names may be arbitrary. Each finding has one line, and lines are sorted."""
-    written = baselines.of(every, PASSING)
+    written = baselines.of(every, SUPPRESSIONS)
     text = baselines.render(written)
     read = baselines.parse(text)
     assert baselines.render(read) == text
@@ -95,9 +95,9 @@ def test_baseline_is_read_as_written(every: list[Audited]) -> None:
 
 @given(models)
 def test_written_findings_are_suppressed(every: list[Audited]) -> None:
-    baseline = baselines.of(every, PASSING)
-    known = baselines.known_findings(baseline, every, PASSING, lambda _: True)
-    after = [suppress(one, replace(PASSING, known=known)) for one in every]
+    baseline = baselines.of(every, SUPPRESSIONS)
+    known = baselines.known_findings(baseline, every, SUPPRESSIONS, lambda _: True)
+    after = [suppress(one, replace(SUPPRESSIONS, known=known)) for one in every]
     assert not any(one.findings for one in after)
     assert outdated(known, after, lambda _: True) == 0
 
@@ -150,11 +150,13 @@ def test_fingerprints_ignore_the_number_in_the_input_name_of_a_sequential() -> N
 def test_baseline_recognizes_a_renamed_file_if_the_old_file_does_not_exist() -> None:
     """The baseline applies to one renamed file, and only if all findings are equal."""
     one, other = finding("a"), finding("b")
-    baseline = baselines.of([audited("v1.h5", one)], PASSING)
+    baseline = baselines.of([audited("v1.h5", one)], SUPPRESSIONS)
 
     def counts(*every: Audited, exists: bool = False) -> list[int]:
-        known = baselines.known_findings(baseline, every, PASSING, lambda _: exists)
-        return [len(suppress(model, replace(PASSING, known=known)).findings) for model in every]
+        known = baselines.known_findings(baseline, every, SUPPRESSIONS, lambda _: exists)
+        return [
+            len(suppress(model, replace(SUPPRESSIONS, known=known)).findings) for model in every
+        ]
 
     assert counts(audited("v2.h5", one)) == [0]
     assert counts(audited("v2.h5", one), exists=True) == [1]
@@ -170,7 +172,7 @@ def test_findings_of_the_baseline_that_no_longer_occur_are_counted() -> None:
     """
     one, other = finding("a"), finding("b")
     known = baselines.of(
-        [audited("a.h5", one, other), audited("b.h5", one), audited("c.h5", one)], PASSING
+        [audited("a.h5", one, other), audited("b.h5", one), audited("c.h5", one)], SUPPRESSIONS
     ).fingerprints
     assert outdated(known, [audited("a.h5", one)], lambda path: path != "b.h5") == 2
     assert outdated(known, [], lambda _: True) == 0

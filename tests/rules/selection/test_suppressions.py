@@ -40,9 +40,9 @@ def suppression(**more: Any) -> Suppression:
     )
 
 
-def passing(*suppressions: Suppression, **more: Any) -> Suppressions:
-    """Return what lets findings pass today."""
-    return Suppressions(**{"directory": "/w", "today": DAY, "suppressions": suppressions, **more})
+def every_source(*entries: Suppression, **more: Any) -> Suppressions:
+    """Return suppressions on the day of the tests."""
+    return Suppressions(**{"directory": "/w", "today": DAY, "entries": entries, **more})
 
 
 def in_files(glob: str) -> PathPattern:
@@ -75,7 +75,7 @@ def test_suppression_applies_if_all_its_conditions_match(
     """
     The conditions are rule, file, layer by path or full match, and a day before the expiry date.
     """
-    after = suppress(audited(found), passing(suppression(**more)))
+    after = suppress(audited(found), every_source(suppression(**more)))
     assert after.findings == (() if holds else (found,))
     assert [(one.finding, one.reason, one.by) for one in after.suppressed] == (
         [(found, "because", "suppression")] if holds else []
@@ -89,15 +89,15 @@ def test_suppressions_have_priority_over_ignored_rules_and_baselines() -> None:
     assert [
         one.by
         for one in suppress(
-            audited(found), passing(suppression(), per_file=(ignored,), known=known)
+            audited(found), every_source(suppression(), per_file=(ignored,), known=known)
         ).suppressed
     ] == ["suppression"]
-    both = suppress(audited(found), passing(per_file=(ignored,), known=known)).suppressed
+    both = suppress(audited(found), every_source(per_file=(ignored,), known=known)).suppressed
     assert [(one.by, one.reason) for one in both] == [("per-file-ignores", "matches *.h5:PT1")]
-    assert [one.by for one in suppress(audited(found), passing(known=known)).suppressed] == [
+    assert [one.by for one in suppress(audited(found), every_source(known=known)).suppressed] == [
         "baseline"
     ]
-    assert suppress(audited(found, path="b.h5"), passing(known=known)).findings == (found,)
+    assert suppress(audited(found, path="b.h5"), every_source(known=known)).findings == (found,)
 
 
 def test_a_baseline_suppresses_as_many_equal_findings_as_it_contains() -> None:
@@ -108,7 +108,7 @@ def test_a_baseline_suppresses_as_many_equal_findings_as_it_contains() -> None:
         ((), ["baseline", "baseline"]),
         ((suppression(layer="mlp/dense_1"),), ["suppression", "baseline"]),
     ):
-        result = suppress(audited(*findings), passing(*suppressions, known=known))
+        result = suppress(audited(*findings), every_source(*suppressions, known=known))
         assert result.findings == (findings[2],)
         assert [entry.by for entry in result.suppressed] == sources
 
@@ -116,9 +116,9 @@ def test_a_baseline_suppresses_as_many_equal_findings_as_it_contains() -> None:
 def test_each_finding_is_reported_or_suppressed() -> None:
     """Suppressions do not lose or repeat findings."""
     findings = (finding(), finding(None), finding("x", "PT301"))
-    result = suppress(audited(*findings), passing(suppression(layer="mlp/.*")))
+    result = suppress(audited(*findings), every_source(suppression(layer="mlp/.*")))
     assert sorted(map(repr, all_of(result))) == sorted(map(repr, findings))
-    untouched = suppress(audited(*findings), passing())
+    untouched = suppress(audited(*findings), every_source())
     assert (untouched.findings, untouched.suppressed) == (findings, ())
 
 
@@ -130,9 +130,9 @@ def test_expired_and_unused_suppressions_are_distinguished() -> None:
         suppression(path=in_files("old/**"), expires=date(2027, 1, 1)),
         suppression(layer="gone"),
     )
-    after = suppress(audited(finding()), passing(old, used, hidden, unused))
+    after = suppress(audited(finding()), every_source(old, used, hidden, unused))
     assert expired_suppressions((old, used, hidden, unused), DAY) == (old,)
-    given = passing(old, used, hidden, unused)
+    given = every_source(old, used, hidden, unused)
     assert tally_of([after], given).idle() == (unused,)
     assert [str(one) for one in (old, used, hidden)] == [
         "PT101",

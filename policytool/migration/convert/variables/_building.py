@@ -448,15 +448,7 @@ class HolderBuilder:
         )
         own_variables = () if unit.role is Role.OPERATION else self._own(unit, below)
         if layer_facts(unit.class_name).wraps == "kernel":
-            below = tuple(
-                replace(
-                    inner,
-                    own=tuple(
-                        replace(stored, again=stored.slot.name == _KERNEL) for stored in inner.own
-                    ),
-                )
-                for inner in below
-            )
+            below = tuple(map(_with_kernel_in_parent, below))
         return Holder(
             unit=unit, name=name, attribute=attribute, listed=listed, own=own_variables, below=below
         )
@@ -568,7 +560,14 @@ class HolderBuilder:
         return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.context)
 
 
+def _with_kernel_in_parent(holder: Holder) -> Holder:
+    """Return the inner layer of a wrapper that has the kernel of the layer too."""
+    own = tuple(replace(stored, is_in_parent=stored.slot.name == _KERNEL) for stored in holder.own)
+    return replace(holder, own=own)
+
+
 def _units(value: Value) -> Iterator[tuple[bool, Unit]]:
+    """Yield each layer in a value of a config, after whether it is in a list."""
     if isinstance(value, Unit):
         yield False, value
     elif isinstance(value, list):

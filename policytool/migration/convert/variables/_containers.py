@@ -71,7 +71,7 @@ def tfjs_weights(holder: Holder, scopes: tuple[str, ...] = ()) -> Iterator[Named
     yield from (
         ("/".join((*scopes, stored.slot.name)), holder, stored)
         for stored in holder.own
-        if not stored.again
+        if not stored.is_in_parent
     )
     is_model = holder.unit.role is Role.MODEL and holder.unit.network is not None
     above = () if is_model else scopes
@@ -84,7 +84,7 @@ def _own_weights(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
     return [
         ("/".join((*scopes, holder.name, *stored.slot.scopes, stored.slot.name)), holder, stored)
         for stored in holder.own
-        if not stored.again
+        if not stored.is_in_parent
     ]
 
 
@@ -193,7 +193,7 @@ class Stored(NewVariable, frozen=True, kw_only=True):
     """A variable of a layer of the target."""
 
     slot: VariableSlot
-    again: bool = False
+    is_in_parent: bool = False
     """Whether the parent layer has the variable too; HDF5 then stores it only in the parent."""
 
 

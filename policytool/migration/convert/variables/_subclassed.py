@@ -424,7 +424,10 @@ def _obstacle_of_counts(pool: Pool) -> str | None:
 
 
 def _places_in_keras2(pool: Pool) -> Pool:
-    """Return the variables of a Keras 3 class by the places that Keras 2 reads."""
+    """
+    Return the variables of a Keras 3 class by the places that Keras 2 reads: the attributes of a
+    MultiHeadAttention, which a layer with all of them is, have a leading underscore in Keras 2.
+    """
     below: dict[Within, set[str]] = defaultdict(set)
     for path, _ in pool:
         for end, name in enumerate(path):
