@@ -45,10 +45,6 @@ Returned = TypeVar("Returned", bound="Result")
 class _CallClass(Protocol[Accepted, Call_co]):
     """A class of arguments, which adds the positional ones, as type checkers see a call of it."""
 
-    @property
-    def __annotations__(self) -> Mapping[str, object]:  # type: ignore[override]
-        """Return the positional arguments."""
-
     def __call__(self, *values: Accepted.args, **options: Accepted.kwargs) -> Call_co:
         """Return the arguments of a call."""
 
@@ -107,7 +103,7 @@ def _accepts(
     Return a decorator that replaces the only parameter of a function, an instance of a class of
     arguments, by one parameter for each argument. Limits apply while the function runs.
     """
-    signature = _signature(call)
+    signature, positional = _signature(call), inspecting.get_annotations(call)
     parameters = "\n".join(
         f":param {declared.name}: {declared.declaration.help}" for declared in call.options()
     )
@@ -123,8 +119,8 @@ def _accepts(
             arguments = call(*values, **options)
             arguments.validate()
             with override(arguments.limit or {}), ProgramValues() as program_values:
-                arguments = program_values.saved(arguments, call.__annotations__)
-                command = program_values.command(function.__name__, arguments, call.__annotations__)
+                arguments = program_values.saved(arguments, positional)
+                command = program_values.command(function.__name__, arguments, positional)
                 return replace(function(arguments), command=command)
 
         wrapper.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's
@@ -153,7 +149,7 @@ def _signature(call: _CallClass[Accepted, Call]) -> inspecting.Signature:
             default=getattr(call, name, inspecting.Parameter.empty),
             annotation=_annotation(annotation),
         )
-        for name, annotation in call.__annotations__.items()
+        for name, annotation in inspecting.get_annotations(call).items()
     ]
     options = [
         inspecting.Parameter(

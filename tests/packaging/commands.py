@@ -29,6 +29,21 @@ MODELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _OUTPUT: Final = "migrated.h5"
 
+PROGRAM: Final = f"""
+import policytool
+
+model = {MODELS["hdf5"][0]!r}
+for function in (policytool.inspect, policytool.audit):
+    function(model).to_dict()
+assert policytool.diff(model, {_OUTPUT!r}).to_dict()
+assert policytool.explain("Unknown dtype policy: mixed_float16").to_dict()
+assert all(hasattr(policytool, name) for name in policytool.__all__)
+"""
+"""
+A program that calls functions on the HDF5 model and the file that the commands write. The commands
+do not import the module of the functions.
+"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:

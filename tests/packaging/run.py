@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.packaging import contents, interpreters
-from tests.packaging.commands import MODELS, commands
+from tests.packaging.commands import MODELS, PROGRAM, commands
 from tests.requirements.locks import DIRECTORY, HASHED, LOCAL
 
 if TYPE_CHECKING:
@@ -175,6 +175,7 @@ def try_distribution(tools: Tools, distribution: Path, python: str, version: str
             problem = command.problem(checked(program, code=command.code, cwd=models))
             if problem is not None:
                 raise PackagingError(f"policytool {' '.join(command.arguments)}: {problem}")
+        checked([installed, "-c", PROGRAM], cwd=models)
 
 
 def validate_files(tools: Tools) -> None:
