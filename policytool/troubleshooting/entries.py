@@ -572,7 +572,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 _MODEL: Final = re.compile(
     r"""(?x)
-      (?<![+\w])(?<!\+\ )[ubrf]{0,2}['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
+      (?<![+\w])(?<!\+\ )[ubrf]{0,2}
+      ['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
     | [(=\ ] (?P<bare>(?:/[^'\"()=\s<>|,:;]{1,200}[^'\"()=\s<>|,:;./]\ (?=[^/\s]{1,60}/))?
         [^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) (?=[)\s,:;]|$)
     | load_model\(['\"] (?P<loaded>[^'\"\s]{1,300}) ['\"]
@@ -581,7 +582,7 @@ _MODEL: Final = re.compile(
 """The path of a model in a traceback: by its suffix, or by its place."""
 
 _READS_JSON: Final = re.compile(r"model_from_|load(?:Layers|Graph|Frozen)?Model|tfjs|tensorflowjs")
-"""Functions that read JSON or YAML as a model; other programs read their settings from such files."""
+"""Functions that read JSON or YAML as a model; such files of other programs are settings."""
 
 _MARKS: Final = (
     ("exported/", re.compile(r"saved_model[/\\]load|_tf_keras_[a-z]")),
