@@ -572,13 +572,17 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 _MODEL: Final = re.compile(
     r"""(?x)
-      (?<!\+)(?<!\+\ )['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
+      (?<![+\w])(?<!\+\ )[ubrf]{0,2}
+      ['\"] (?P<quoted>[^'\"\n<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) ['\"]
     | [(=\ ] (?P<bare>(?:/[^'\"()=\s<>|,:;]{1,200}[^'\"()=\s<>|,:;./]\ (?=[^/\s]{1,60}/))?
         [^'\"()=\s<>|]{1,300}\.(?:h5|hdf5|keras|json|ya?ml)) (?=[)\s,:;]|$)
     | load_model\(['\"] (?P<loaded>[^'\"\s]{1,300}) ['\"]
     | file\ does\ not\ exist\ at:\  (?P<saved>[^\s'\"{]{1,300}?) (?=[/\\]?\{|\s|$)"""
 )
 """The path of a model in a traceback: by its suffix, or by its place."""
+
+_READS_JSON: Final = re.compile(r"model_from_|load(?:Layers|Graph|Frozen)?Model|tfjs|tensorflowjs")
+"""Functions that read JSON or YAML as a model; such files of other programs are settings."""
 
 _MARKS: Final = (
     ("exported/", re.compile(r"saved_model[/\\]load|_tf_keras_[a-z]")),
@@ -596,11 +600,12 @@ _THIS_TARGET: Final = re.compile(r"--target \S{1,20}")
 
 def _model_path(text: str) -> str:
     """Return the path of the last model that a text names; empty if it names none."""
+    settings = () if _READS_JSON.search(text) else (".json", ".yaml", ".yml")
     paths = [
         path
         for match in _MODEL.finditer(text)
         if not (path := match[match.lastgroup or 0]).endswith(
-            ("config.json", "metadata.json", "weights.h5")
+            ("config.json", "metadata.json", "weights.h5", *settings)
         )
         and "site-packages" not in path
         and "://" not in path

@@ -213,6 +213,8 @@ EXAMPLES: Final = {
     "tfmot-layer": h5("tf2.15/default_float32.h5", "dense"),
     "input-dtype": h5("tf2.15/input_dtypes.h5", "InputLayer"),
     "file-system": archive("keras3.15/default_float32.keras", "dense"),
+    "tracked-list": archive("keras3.15/default_float32.keras", "dense"),
+    "same-class-name": exported("tf2.15/default_float32", "SavedModel"),
     "checkpoint-callback": archive("keras3.15/default_float32.keras", "dense"),
     "hdf5-legacy": h5("tf2.15/default_float32.h5", "TF 2.15"),
     "registered-twice": h5("tf2.15/custom_unregistered.h5"),

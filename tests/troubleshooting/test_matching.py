@@ -241,10 +241,14 @@ def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> No
         ("tensorflow/python/keras/x.py\nUnknown layer: A", "migrate model.h5 --target tf2.3"),
         ("saved_model/load.py\nUnknown layer: A", "migrate exported/ --target keras3"),
         ("keras/src/saving/saving_lib.py\nUnknown layer: A", "migrate model.keras --target keras3"),
+        ("open('config/run.json')\nUnknown layer: A", "migrate model.h5 --target keras3"),
+        ("model_from_json('net.json')\nUnknown layer: A", "migrate net.json --target keras3"),
+        ("I'm at 'net.keras'\nUnknown layer: A", "migrate net.keras --target keras3"),
+        ("load_model(r'net.keras')\nUnknown layer: A", "migrate net.keras --target keras3"),
     ],
 )
 def test_commands_name_the_model_and_the_release_of_the_text(text: str, command: str) -> None:
-    """Names of modules, and parts of paths, are not models; frames show the format of the model."""
+    """Modules, parts of paths and settings are not models; frames show the format of the model."""
     assert explain_text(text).matches[0].entry.fix[1].command == f"policytool {command}"
 
 
