@@ -196,6 +196,9 @@ class Obstacle(StrEnum):
     KEY = "key"
     """An argument of a class that the release does not support, or that is missing."""
 
+    CONFIG = "config"
+    """A key of the config that no release can do without is missing."""
+
     GRAPH = "graph"
     """An op in the graph."""
 

@@ -20,9 +20,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
+from policytool.model.calls import TENSOR
 from policytool.releases import data, generations, keras_objects, known_arguments
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import is_operation, layer_facts
+from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import (
     KERAS2,
     KERAS3,
@@ -36,7 +38,7 @@ from policytool.releases.symbols import is_harmful
 from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from policytool.formats.document import Writer
     from policytool.releases.keras_operations import OperationUse
@@ -49,6 +51,25 @@ _LAMBDA: Final = "Lambda"
 _CODE: Final = frozenset({_LAMBDA, keras_objects.CODE})
 _FUNCTIONS: Final = ("fn", "partitioner")
 """Suffixes of the arguments with a function, which is a list if it is bytecode."""
+
+NEEDED_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "graph": ("name", "layers", "input_layers", "output_layers"),
+        "chain": ("name", "layers"),
+        "layer": ("class_name", "config"),
+        "connected layer": ("name", "inbound_nodes"),
+        "call": ("args", "kwargs"),
+        "argument": ("class_name", "config"),
+        "tensor": ("shape", "dtype", "keras_history"),
+        "policy": ("class_name", "config"),
+        "policy config": ("name",),
+    }
+)
+"""
+The keys without which a model does not load: each was removed from a model of TF 2.4, TF 2.15,
+Keras 3.0 and 3.15, and loaded in TF 2.4, 2.9 and 2.15, tf_keras 2.21, and Keras 3.0, 3.6 and 3.15.
+TF 2.15 and tf_keras replace a missing config by the defaults of the class, if it has any.
+"""
 
 _QUANTIZED: Final = "_from_"
 """The text between the mode and the source in the name of a quantized policy."""
@@ -154,6 +175,12 @@ class ConfigTraits:
 
     mask_lists: bool = False
     """Whether a layer is called with a list of masks."""
+
+    missing_keys: set[tuple[str, str]] = field(default_factory=set)
+    """
+    Keys that model classes of Keras need and the config lacks, each after what lacks it, as in
+    :data:`NEEDED_KEYS`.
+    """
 
     listed_layers: bool = False
     """Whether the config of a Sequential is a list of layers, as in Keras up to 2.2.2."""
@@ -453,6 +480,46 @@ def _note_code(value: dict[str, Json], traits: ConfigTraits) -> None:
         )
 
 
+def _missing_keys(class_name: str, config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """Yield the keys that a model needs and lacks, with what lacks them."""
+    what = layer_facts(class_name).network
+    if what is None:
+        return
+    yield from _absent(what, config)
+    layers = config.get("layers")
+    for entry in layers if isinstance(layers, list) else ():
+        if isinstance(entry, dict):
+            yield from _absent("layer", entry)
+            if what == "graph":
+                yield from _absent("connected layer", entry)
+            calls = entry.get("inbound_nodes")
+            for call in calls if isinstance(calls, list) else ():
+                if isinstance(call, dict):  # Keras 2 writes lists
+                    yield from _absent("call", call)
+
+
+def _missing_in_tensor(value: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """Yield the keys that an object needs and lacks if it is a tensor of Keras 3."""
+    config, class_name = value.get("config"), keras_objects.class_of(value)
+    if class_name == TENSOR or (
+        class_name is None and isinstance(config, dict) and "keras_history" in config
+    ):
+        yield from _absent("argument", value)
+        yield from _absent("tensor", config) if isinstance(config, dict) else ()
+
+
+def _missing_in_policy(policy: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    """Yield the keys that a policy needs and lacks."""
+    yield from _absent("policy", policy)
+    config = policy.get("config")
+    if keras_objects.class_of(policy) in KERAS2_CLASSES and isinstance(config, dict):
+        yield from _absent("policy config", config)
+
+
+def _absent(what: str, value: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+    return ((what, key) for key in NEEDED_KEYS[what] if key not in value)
+
+
 def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
     """Record the traits of a JSON object in a config."""
     class_name, config = keras_objects.class_of(value), value.get("config")
@@ -460,16 +527,20 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
         traits.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, traits)
+            traits.missing_keys.update(_missing_keys(class_name, config))
             if "module" in value and class_name == _NORMALIZATION:
                 traits.wrapped_axis |= isinstance(config.get("axis"), list)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
                 _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
             traits.listed_layers = True
+    traits.missing_keys.update(_missing_in_tensor(value))
     if value.get("dtype") in _SIXTEEN_BITS and value.keys().isdisjoint(_OF_OBJECTS):
         traits.graph_halves.add(str(value["dtype"]))
     if "dtype" in value and "layers" not in value:  # no release reads the policy of a Sequential
         _note_dtype(value["dtype"], traits)
+        if isinstance(dtype := value["dtype"], dict):
+            traits.missing_keys.update(_missing_in_policy(dtype))
 
 
 def _note_operation(entry: dict[str, Json], config: dict[str, Json], traits: ConfigTraits) -> None:

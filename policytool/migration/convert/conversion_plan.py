@@ -44,6 +44,7 @@ from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.rebuilt_layers import REVIVING
 from policytool.model import reading, tfjs_objections
 from policytool.model.compatibility import file_names
+from policytool.model.compatibility.stored_variables import DEFECTS
 from policytool.model.hazards import LAMBDA
 from policytool.model.loaded_model import once_per_model
 from policytool.model.model import Obstacle, verdict_of
@@ -516,8 +517,9 @@ def _attempt(
         and (missing_reason := _lacking_weights(loaded, target)) is not None
     ):
         log.refuse("no-weights", None, missing_reason)
-    elif target.container != "json":
-        for refusal in planning.unloadable(loaded.loaders):
+    else:  # JSON has no variables
+        kinds = DEFECTS if target.container != "json" else {Obstacle.CONFIG}
+        for refusal in planning.unloadable(loaded.loaders, kinds):
             log.refuse(refusal.code, None, refusal.message)
     if log.refusals:
         conversion = Conversion(target=target.id, content=content)

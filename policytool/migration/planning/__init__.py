@@ -38,13 +38,13 @@ from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.patterns.selection import selecting_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.training import Training
     from policytool.model.compatibility import StoredVariables
     from policytool.model.loaded_model import LoadedModel
-    from policytool.model.model import Verdict
+    from policytool.model.model import Obstacle, Verdict
     from policytool.releases.generations import Generation
 
 
@@ -219,9 +219,11 @@ def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]
         )
 
 
-def unloadable(verdicts: Sequence[Verdict]) -> Iterator[Refusal]:
-    """Yield a refusal for a file that no release loads because of its stored variables."""
-    cause = stored_variables.damage(verdicts)
+def unloadable(
+    verdicts: Sequence[Verdict], kinds: Container[Obstacle] = stored_variables.DEFECTS
+) -> Iterator[Refusal]:
+    """Yield a refusal for a file that no release loads because of its config or its variables."""
+    cause = stored_variables.damage(verdicts, kinds)
     if cause is not None:
         yield Refusal(
             code=UNLOADABLE,

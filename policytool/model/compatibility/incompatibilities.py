@@ -20,6 +20,7 @@ from policytool.model.compatibility.evidence import Evidence, is_adapted
 from policytool.model.compatibility.restored_objects import has_graphs
 from policytool.model.model import Obstacle
 from policytool.model.tree import INPUT_CLASS, MODEL_CLASSES, storage
+from policytool.model.writer_version import NEEDED_KEYS
 from policytool.releases import (
     dtype_support,
     keras_objects,
@@ -352,7 +353,41 @@ EXPORTED: Final = (
     "exported for serving, so that load_model in Keras 2 does not return a Keras model"
 )
 
+_SUBJECTS: Final = {
+    "graph": "the config of a model",
+    "chain": "the config of a Sequential model",
+    "layer": "the entry of a layer in the config",
+    "connected layer": "the entry of a layer in the config",
+    "call": "the entry of a call in the config",
+    "argument": "the entry of a tensor in the config",
+    "tensor": "the config of a tensor",
+    "policy": "a policy",
+    "policy config": "the config of a policy",
+}
+"""What a missing key belongs to, by the names in ``NEEDED_KEYS``."""
+
+
+_NEEDING: Final = {
+    ("graph", "name"): "tf2.9 on, keras3.0 on",
+    ("policy", "config"): "tf1.15 on",
+    ("policy config", "name"): "tf1.15 on",
+}
+"""The releases that need a key, if some do not."""
+
+
+def _missing_key(what: str, key: str) -> Incompatibility:
+    """Return the incompatibility of a config without a key."""
+    return _row(
+        Obstacle.CONFIG,
+        _ALL_CONFIGS,
+        _NEEDING.get((what, key), "tf1.15 on, keras3.0 on"),
+        f"{_SUBJECTS[what]} has no `{key}`",
+        lambda evidence: (what, key) in evidence.traits.missing_keys,
+    )
+
+
 REFUSALS: Final[tuple[Incompatibility, ...]] = (
+    *(_missing_key(what, key) for what, keys in NEEDED_KEYS.items() for key in keys),
     # containers
     _row(
         Obstacle.CONTAINER,

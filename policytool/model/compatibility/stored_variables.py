@@ -56,7 +56,7 @@ from policytool.releases.policy_formats import KERAS2_CLASSES
 from policytool.releases.releases import KERAS2, KERAS3, family_of, is_since, releases_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from policytool.formats.document import Document, Tensor
     from policytool.model.compatibility.serialized_objects import ObjectGroup
@@ -428,12 +428,16 @@ def _cause(mismatches: Sequence[_Mismatch]) -> Cause | None:
     )
 
 
-def damage(verdicts: Sequence[Verdict]) -> Cause | None:
-    """Return the defect of a file's variables if it makes all releases fail; otherwise None."""
+DEFECTS: Final = frozenset({Obstacle.VARIABLES, Obstacle.CONFIG})
+"""What no release and no conversion can do without."""
+
+
+def damage(verdicts: Sequence[Verdict], kinds: Container[Obstacle] = DEFECTS) -> Cause | None:
+    """Return the defect of a file's variables or config that makes all releases fail, or None."""
     if not all(verdict.reason is not None for verdict in verdicts):
         return None
     causes = (cause for verdict in reversed(verdicts) for cause in verdict.causes)
-    return next((cause for cause in causes if cause.kind is Obstacle.VARIABLES), None)
+    return next((cause for cause in causes if cause.kind in kinds), None)
 
 
 def _float8_first(variables: LayerVariables | None) -> LayerVariables | None:

@@ -305,7 +305,10 @@ def test_einsum_has_lost_its_inputs(tmp_path: Path) -> None:
     """Keras 2 stores the equation as its only argument, and fails in every release."""
     einsum = instance("TFOpLambda", name="b", trainable=True, dtype="float32", function="einsum")
     calls = [["_CONSTANT_VALUE", -1, "abc,adc->abd", {}]]
-    layers = ({**FLOATS, "name": "a"}, {**einsum, "name": "b", "inbound_nodes": calls})
+    layers = (
+        {**FLOATS, "name": "a", "inbound_nodes": []},
+        {**einsum, "name": "b", "inbound_nodes": calls},
+    )
     found = verdicts_on(functional(*layers), tmp_path / "model.h5")
     assert "tf.einsum is stored without its inputs" in str(found["tf_keras2.21"].reason)
 
@@ -632,8 +635,9 @@ def _input(name: str, *shape: int) -> Config:
 
 
 def _called(entry: Config, *references: list[object]) -> Config:
+    shape = {"shape": [None, 2], "dtype": "float32"}
     tensors = [
-        {"class_name": "__keras_tensor__", "config": {"shape": [None, 2], "keras_history": history}}
+        {"class_name": "__keras_tensor__", "config": {**shape, "keras_history": history}}
         for history in references
     ]
     nodes = [{"args": [tensor], "kwargs": {}} for tensor in tensors]

@@ -140,7 +140,9 @@ def test_input_accepts_only_policies_that_name_a_dtype(tmp_path: Path) -> None:
 
 def test_input_without_a_shape(tmp_path: Path) -> None:
     """Keras 3 requires a shape, and Keras 2 does not build layers that need one."""
-    config = functional(input2("a", 6), {**dense("b"), "inbound_nodes": [[["a", 0, 0, {}]]]})
+    config = functional(
+        input2("a", 6), {**dense("b"), "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    )
     del config["config"]["layers"][0]["config"]["batch_input_shape"]
     verdicts = _verdicts(h5_model(tmp_path / "model.h5", config, weights=False))
     reason = "an InputLayer has no `batch_input_shape`, without which many layers are not built"
@@ -362,7 +364,9 @@ def test_null_module_of_a_model_in_json(tmp_path: Path) -> None:
 
 def test_type_of_an_input_excludes_other_arguments(tmp_path: Path) -> None:
     """Measured in TF 2.12 and 2.15, tf_keras 2.21 and Keras 3.0."""
-    config = functional(input2("a", 6), {**dense("b"), "inbound_nodes": [[["a", 0, 0, {}]]]})
+    config = functional(
+        input2("a", 6), {**dense("b"), "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]}
+    )
     config["config"]["layers"][0]["config"]["type_spec"] = {"class_name": "TypeSpec"}
     verdicts = _verdicts(h5_model(tmp_path / "model.h5", config, weights=False))
     for loader in ("tf2.12", "tf2.15", "keras3.0"):

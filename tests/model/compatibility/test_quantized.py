@@ -127,8 +127,9 @@ def test_call_on_a_layer_that_is_listed_later(tmp_path: Path) -> None:
     """Keras 3.0 to 3.6 postpone only calls in the format of Keras 2."""
 
     def call(*names: str) -> Config:
+        tensor = {"shape": [None, 6], "dtype": "float32"}
         tensors = [
-            {"class_name": "__keras_tensor__", "config": {"keras_history": [name, 0, 0]}}
+            {"class_name": "__keras_tensor__", "config": {**tensor, "keras_history": [name, 0, 0]}}
             for name in names
         ]
         return {"args": tensors, "kwargs": {}}
@@ -545,7 +546,16 @@ def test_keras_2_builds_a_sequential_for_the_first_layer_in_its_first_model(
     )
     if first == "Functional":
         graph = {"input_layers": [["x", 0, 0]], "output_layers": [["dense_b", 0, 0]]}
-        inner = {**inner, "class_name": first, "config": {**inner["config"], **graph}}
+        calls: tuple[list[object], ...] = ([], [[["x", 0, 0, {}]]])
+        layers = [
+            {**layer, "name": layer["config"]["name"], "inbound_nodes": nodes}
+            for layer, nodes in zip(inner["config"]["layers"], calls, strict=True)
+        ]
+        inner = {
+            **inner,
+            "class_name": first,
+            "config": {**inner["config"], **graph, "layers": layers},
+        }
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
         for place, shape in {"0": (6, 2), "1": (2,)}.items():

@@ -424,7 +424,7 @@ def test_verdicts_agree_with_the_published_matrix() -> None:
 
 @THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
-    """A row without a fixture was not measured."""
+    """A row without a fixture was not measured; test_missing_keys.py tests those about keys."""
     unseen = list(REFUSALS)
     for path, migrated in [
         *((path, False) for path in MEASURED["loads"]),
@@ -455,7 +455,7 @@ def test_every_row_applies_to_some_fixture() -> None:
             unseen = [
                 row for row in unseen if document.format not in row.formats or not row.shows(found)
             ]
-    assert {row.reason for row in unseen} == {
+    assert {row.reason for row in unseen if row.kind is not Obstacle.CONFIG} == {
         BYTECODE,
         MASKS,
         DISCRETIZED,
