@@ -1654,7 +1654,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras",
         "keras3.0",
         "Keras 3.0 does not find the variables of Bidirectional layers in archives",
-        _class("Bidirectional"),
+        lambda evidence: (
+            "Bidirectional" in evidence.traits.class_names and bool(evidence.document.tensors)
+        ),
     ),
     # Measured in Keras 3.0, which reads the shapes as lists, and 3.3
     _row(
