@@ -226,7 +226,7 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
             if facts.moves == "joined" and any(masks):
                 operation = f"concatenate_{count}" if count else "concatenate"
                 count += 1
-            elif operation in names and facts.takes_states:
+            elif operation in names and facts.takes_states and _any(masks) is not False:
                 return True
             if operation is not None:
                 operations[layer_name(entry)] = operation
