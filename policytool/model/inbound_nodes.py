@@ -214,7 +214,8 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
     Return whether Keras 3.6 adds an operation to the graph that has the name of a layer: it joins
     the masks of a Concatenate for a layer that is called with a mask, such as a recurrent layer or
     a GlobalAveragePooling1D (``compute_mask`` in keras/src/layers/merging/concatenate.py). It
-    numbers these operations from the first.
+    numbers these operations from the first. An attention layer fails for another reason. Measured
+    with Bidirectional, TimeDistributed, BatchNormalization, Softmax and MultiHeadAttention too.
     """
     names = {name for name, entry in _entries(config).items() if not is_operation(entry)}
     count = 0
@@ -226,7 +227,12 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
             if facts.moves == "joined" and any(masks):
                 operation = f"concatenate_{count}" if count else "concatenate"
                 count += 1
-            elif operation in names and facts.takes_mask and _any(masks) is not False:
+            elif (
+                operation in names
+                and (facts.takes_mask or facts.makes_projections)
+                and keras_objects.class_of(entry) not in ATTENTIONS
+                and _any(masks) is not False
+            ):
                 return True
             if operation is not None:
                 operations[layer_name(entry)] = operation

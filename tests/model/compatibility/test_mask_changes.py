@@ -130,6 +130,8 @@ def test_mask_of_a_chain_is_followed(tmp_path: Path) -> None:
     [
         ("Dropout", "GRU", True),
         ("Dropout", "GlobalAveragePooling1D", True),
+        ("Dropout", "MultiHeadAttention", True),
+        ("Dropout", "Attention", False),
         ("Dropout", "Flatten", False),
         ("UpSampling1D", "GRU", False),
     ],
