@@ -496,3 +496,22 @@ def test_keras_3_0_restores_a_bidirectional_without_variables(tmp_path: Path) ->
     h5py.File(buffer, "w").close()
     empty = keras_zip(tmp_path / "empty.keras", {**members, "model.weights.h5": buffer.getvalue()})
     assert reason not in str(_verdicts(empty)["keras3.0"].causes)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_discretization_of_an_input_in_float16(dtype: str, tmp_path: Path) -> None:
+    """TF 2.9 to 2.15 and tf_keras 2.21 do not cast it, and TF 2.4 and 2.5 do."""
+    place = input2("a", 3)
+    place["config"]["dtype"] = dtype
+    config = {"name": "b", "trainable": True, "dtype": "float32", "bins": [0.0, 1.0]}
+    layer = {**instance("Discretization", **config), "name": "b"}
+    layer["inbound_nodes"] = [[["a", 0, 0, {}]]]
+    model = h5_model(tmp_path / "m.h5", functional(place, layer), weights=False)
+    reason = "a Discretization has an input in float16, which the op Bucketize does not support"
+    found = {
+        name
+        for name, verdict in _verdicts(model).items()
+        if reason in [cause.reason for cause in verdict.causes]
+    }
+    failing = {"tf2.9", "tf2.12", "tf2.15", "tf_keras2.21"}
+    assert found == (failing if dtype == "float16" else set())
