@@ -212,9 +212,10 @@ def repeats_name(config: Mapping[str, Json]) -> bool:
 def clashes_with_mask(config: Mapping[str, Json]) -> bool:
     """
     Return whether Keras 3.6 adds an operation to the graph that has the name of a layer: it joins
-    the masks of a Concatenate for a recurrent layer, which is called with a mask
-    (``compute_mask`` in keras/src/layers/merging/concatenate.py). It numbers these operations from
-    the first.
+    the masks of a Concatenate for a layer that is called with a mask, such as a recurrent layer or
+    a GlobalAveragePooling1D (``compute_mask`` in keras/src/layers/merging/concatenate.py). It
+    numbers these operations from the first. An attention layer fails for another reason. Measured
+    with Bidirectional, TimeDistributed, BatchNormalization, Softmax and MultiHeadAttention too.
     """
     names = {name for name, entry in _entries(config).items() if not is_operation(entry)}
     count = 0
@@ -226,7 +227,12 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
             if facts.moves == "joined" and any(masks):
                 operation = f"concatenate_{count}" if count else "concatenate"
                 count += 1
-            elif operation in names and facts.takes_states:
+            elif (
+                operation in names
+                and (facts.takes_mask or facts.makes_projections)
+                and keras_objects.class_of(entry) not in ATTENTIONS
+                and _any(masks) is not False
+            ):
                 return True
             if operation is not None:
                 operations[layer_name(entry)] = operation
@@ -268,14 +274,17 @@ def _any(values: Sequence[bool | None]) -> bool | None:
 
 def _passed_mask(entry: Mapping[str, Json], inputs: Sequence[bool | None]) -> bool | None:
     """Return whether Keras 3.6 passes a mask on from the inputs of a call; None if unknown."""
-    if not _any(inputs) or None in inputs:
-        return _any(inputs)
+    if not any(value is not False for value in inputs):
+        return False
     rule = mask_rule(
         str(keras_objects.class_of(entry)),
         keras_objects.arguments_of(entry),
         "keras3.6",
         inputs=len(inputs),
     )
+    if None in inputs:
+        drops = rule is not None and all(words[0] == "none" for words in rule.out.values())
+        return False if drops and rule is not None and not rule.errors else _any(inputs)
     subset = "".join("1" if mask else "0" for mask in inputs)
     words = rule.out.get(subset) if rule else None
     return None if words is None else words[0] != "none"

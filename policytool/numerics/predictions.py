@@ -185,6 +185,7 @@ class PredictionSide(Struct, frozen=True, kw_only=True):
             "inputs": str(folder),
             "outputs": str(self.outputs(folder)),
             "like": like,
+            "compiles": like is not None,
         }
 
     @property

@@ -396,7 +396,9 @@ def changed_activation(case: RuleInput, options: AuditOptions) -> Iterator[Findi
     ``--allow weight-rewrite``, rescales the weights. The rule does not check custom functions with
     the same name. When Keras 3 reads HDF5, it ignores several axes of a Softmax or
     UnitNormalization, and uses the last axis; a ``.keras`` file keeps them. When it reads HDF5 with
-    layers quantized by GPTQ or AWQ, these have no kernel, and calling the model fails.
+    layers quantized by GPTQ or AWQ, these have no kernel, and calling the model fails. Layers that
+    join inputs pass on other masks: Keras 2 masks a step if it is masked in any input, Keras 3.0 to
+    3.3 in none, and later releases if it is masked in all inputs.
 
     Sources: every activation function of every release, called with the same inputs
     (fixtures/layer_arguments.py).

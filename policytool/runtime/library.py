@@ -83,7 +83,7 @@ _CALLING = re.compile(
     r"""Exception encountered when calling layer ["']([^"'\n]{1,80})["'] \(type (\w{1,80})\)"""
 )
 _COLOURS = re.compile(r"\x1b\[\d*m")
-_NODES = ("[[{{node ", "[[node ")
+_NODES = ("[[{{node ", "[[node ", "; NodeDef: ")
 
 
 def sentence(error: BaseException) -> str:

@@ -10,6 +10,7 @@ key, lists by position. bfloat16 stands in them as float32, which holds every va
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 from typing import TYPE_CHECKING
@@ -53,7 +54,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     ``job["inputs"]`` is the directory of the inputs. It is written if ``job["like"]`` is None;
     otherwise it is read, and ``like`` is the list ``calls`` of the answer for the other file. A
     signature that only one of the files has is not called. ``job["which"]`` names the file in
-    messages.
+    messages. With ``job["compiles"]``, the model is also called as ``model.predict`` calls it.
 
     :raises Refused: if the file cannot be loaded or called, or has outputs that no array can store.
     """
@@ -167,6 +168,8 @@ class _Predictor:
             for place, (_, array) in enumerate(typed_arrays):
                 self.arrays["{}.{}.{}".format(number, place, batch)] = array
             self._check_size(subject)
+        if name is None and self.job["compiles"]:
+            self._call_compiled(inputs.batches[0])
         return {
             "signature": name,
             "number": number,
@@ -242,6 +245,44 @@ class _Predictor:
             raise _not_callable(subject, error) from error
         except self.library.tf.errors.OpError as error:
             raise _not_computable(subject, error) from error
+
+    def _call_compiled(self, tensors: Any) -> None:
+        """
+        Call the model as one graph, for batches of any size, as ``model.predict`` does. TensorFlow
+        replaces ops of a graph, and the new op may lack a kernel: for an unknown number of rows,
+        TF 2.15 fuses a LayerNormalization under mixed_float16 into an op without float16 on CPUs.
+        """
+        library, subject = self.library, "model.predict of " + self.which
+        if not library.traces or getattr(self.model, "run_eagerly", False):
+            return
+        has_rows = all(shape[:1] == [None] for shape in _declared_shapes(self.model))
+        try:
+            library.tf.function(
+                functools.partial(model_calls.call, self.model),
+                input_signature=_specs(library.tf, tensors) if has_rows else None,
+            )(tensors)
+        except library.tf.errors.ResourceExhaustedError:
+            raise
+        except library.tf.errors.OpError as error:
+            raise _not_computable(subject, error) from error
+        except (ValueError, TypeError) as error:
+            raise _not_callable(subject, error) from error
+
+
+def _declared_shapes(model: Any) -> list[list[int | None]]:
+    """Return the declared shapes of a model's inputs; empty if the model declares none."""
+    return [list(tensor.shape) for tensor in getattr(model, "inputs", None) or []]
+
+
+def _specs(tf: Any, tensors: Any) -> list[Any] | None:
+    """
+    Return the signature of a function of tensors with any number of rows; None for ragged and
+    sparse tensors, and for those without rows.
+    """
+    if not all(isinstance(t, tf.Tensor) and t.shape.rank for t in tf.nest.flatten(tensors)):
+        return None
+    spec = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), tensors)
+    return [spec]
 
 
 def _array(tensor: Any, subject: str) -> tuple[str, Any]:

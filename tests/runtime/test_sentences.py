@@ -30,6 +30,15 @@ RAN: Final = {
 }
 """What tf.gather says in a graph of an index that is too large."""
 
+FUSED: Final = (
+    "Graph execution error:\n\nDetected at node model/layer_normalization/add defined at (most "
+    "recent call last):\n  File \"model.py\", line 6, in <module>\n\nValue for attr 'T' of half is "
+    "not in the list of allowed values: float, bfloat16\n\t; NodeDef: {{node "
+    "model/layer_normalization/add}}; Op<name=_MklLayerNorm; signature=x:T -> y:T>\n\t "
+    "[[model/layer_normalization/add]] [Op:__inference_function_189]"
+)
+"""What TF 2.15 says of an op that has no kernel after it was fused."""
+
 TRACED: Final = {
     "TF 2.15": 'in user code:\n\n    File "training.py", line 2440, in predict_function  *\n       '
     " "
@@ -54,6 +63,11 @@ TRACED: Final = {
 def test_graph_error_has_the_message_of_the_node(release: str) -> None:
     """The message has the failure of the node without the place of its creation."""
     assert sentence(ValueError(RAN[release])) == f"ValueError: {NO_INDEX}"
+
+
+def test_error_of_a_fused_op_has_the_message_of_the_node() -> None:
+    message = "Value for attr 'T' of half is not in the list of allowed values: float, bfloat16"
+    assert sentence(ValueError(FUSED)) == f"ValueError: {message}"
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,27 @@ def _discretizes_halves(evidence: Evidence) -> bool:
     )
 
 
+def _discretizes_half_inputs(evidence: Evidence) -> bool:
+    """
+    Return whether a Discretization is called on an input in float16, which TF 2.9 and later do not
+    cast.
+    """
+    if evidence.shapes is None:
+        return False
+    sites = evidence.shapes.sites
+    halves = {
+        site.name
+        for site in sites
+        if site.class_name == INPUT_CLASS and (site.config or {}).get("dtype") == "float16"
+    }
+    return bool(halves) and any(
+        name in halves
+        for index, site in enumerate(sites)
+        if site.class_name == "Discretization"
+        for name, _ in inbound_nodes.tensors(evidence.shapes.entry(index).get("inbound_nodes"))
+    )
+
+
 def _has_discretization_of(evidence: Evidence, ranges: str) -> bool:
     return "Discretization" in evidence.traits.class_names and evidence.is_written_in(ranges)
 
@@ -758,6 +779,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     *(
         _row(Obstacle.DTYPE, formats, ranges, _BUCKETIZED, _discretizes_halves)
         for formats, ranges in ((f"{_ALL_CONFIGS} savedmodel", "tf2.3"), ("savedmodel", "tf2.9 on"))
+    ),
+    # Measured with files of TF 2.4 and 2.5 with five policies, in TF 2.9, 2.12, 2.15 and tf_keras
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.9 on",
+        "a Discretization has an input in float16, which the op Bucketize does not support",
+        _discretizes_half_inputs,
     ),
     *(
         _row(Obstacle.STORAGE, "h5", ranges, _BOUNDARIES, applies)
@@ -1367,7 +1396,9 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras",
         "keras3.0",
         "Keras 3.0 does not find the variables of Bidirectional layers in archives",
-        _class("Bidirectional"),
+        lambda evidence: (
+            "Bidirectional" in evidence.traits.class_names and bool(evidence.document.tensors)
+        ),
     ),
     # Measured in Keras 3.0, which reads the shapes as lists, and 3.3
     _row(

@@ -15,11 +15,12 @@ from policytool.model.compatibility import restored_objects
 from policytool.model.compatibility.evidence import ORDERING_BY_CASTS
 from policytool.model.compatibility.expected_variables import CALIBRATED
 from policytool.model.compatibility.incompatibilities import is_mistaken_root
+from policytool.model.compatibility.mask_changes import mask_changes
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import keras_objects, known_arguments
 from policytool.releases.layer_classes import layer_facts
-from policytool.releases.releases import LOADERS, is_since, releases_in
+from policytool.releases.releases import LOADERS, is_since, release_name, releases_in
 from policytool.support.errors import short
 from policytool.support.grouping import group_pairs
 
@@ -117,6 +118,7 @@ def of(
         *_masked_queries(evidence, sites),
         *_variable_order(evidence),
         *_activations(origins, groups),
+        *_masks(evidence, origins, sites),
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
         *_mistaken_root(evidence),
@@ -339,6 +341,32 @@ def _activations(origins: Sequence[Release], groups: Sequence[ObjectGroup]) -> I
                     remedy="pass a custom function with the original formula in custom_objects",
                 )
                 yield Doubt(cause=cause, loaders=frozenset(loaders))
+
+
+def _masks(
+    evidence: Evidence, origins: Sequence[Release], sites: Sequence[Site]
+) -> Iterator[Doubt]:
+    """Yield a doubt about the results of releases in which layers get other masks."""
+    changes = group_pairs(
+        ((change.site.names, change.readers), change)
+        for change in mask_changes(evidence, origins, sites)
+    )
+    for (names, readers), found in changes.items():
+        class_name, writer = found[0].site.class_name, release_name(origins[-1].id)
+        reason = (
+            f"{class_name} {names[-1]} uses the masks of its inputs in another way than in {writer}"
+            if path_of(names) in readers
+            else f"{class_name} {names[-1]} passes on another mask than in {writer}, which "
+            f"{short(readers[0])} uses"
+        )
+        cause = Cause(
+            kind=Obstacle.RESULTS,
+            reason=reason,
+            layers=readers,
+            class_name=class_name,
+            remedy="pass the masks as arguments of the calls, and save the model again",
+        )
+        yield Doubt(cause=cause, loaders=frozenset(change.loader for change in found))
 
 
 def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:

@@ -344,11 +344,24 @@ class StoredVariables:
         if not layers or self.shapes.has_declared_input(index):
             return True
         if not self.placed.sites[layers[0]].is_model:
-            return self.shapes.has_declared_input(layers[0])
+            return self._declares_input(layers[0], loader)
         if family_of(loader) == KERAS2:
             return self._declares_shape(layers[0])
         builds = is_since(loader, BUILDS_AFTER_MODELS) and len(layers) > 1
         return builds and self._is_built_model(layers[0], loader)
+
+    def _declares_input(self, index: int, loader: str) -> bool:
+        """Return whether a release knows the input shape of a layer from its config."""
+        return self.shapes.has_declared_input(index) or (
+            family_of(loader) == KERAS2 and self._takes_any_length(index)
+        )
+
+    def _takes_any_length(self, index: int) -> bool:
+        """
+        Return whether a layer has the input shape ``(None, None)`` in Keras 2 if its config has
+        none (``Embedding.__init__`` in tf_keras/src/layers/core/embedding.py).
+        """
+        return self.placed.sites[index].class_name in _EMBEDDINGS
 
     def _declares_shape(self, index: int) -> bool:
         """
@@ -358,7 +371,7 @@ class StoredVariables:
         """
         site = self.placed.sites[index]
         if not site.is_model:
-            return self.shapes.declared(index) is not None
+            return self.shapes.declared(index) is not None or self._takes_any_length(index)
         layers = self.placed.children[index]
         is_chain = layer_facts(site.class_name).network == "chain"
         if is_chain and layers and self.placed.sites[layers[0]].class_name == INPUT_CLASS:
@@ -766,6 +779,12 @@ class _Comparison:
         if not set(groups) <= names or len(names) != len(top):
             return
         whole = {index: self._whole(index, trainable=True) for index in top}
+        for index in filter(self._is_unread_model, top if keras2 else ()):
+            yield _Mismatch(
+                site=self._sites[index],
+                reason=f"it has the model {self._sites[index].name} without an input shape, whose "
+                "variables Keras 2 cannot read from HDF5",
+            )
         for index, name in self._pairs(whole, groups):
             variables = whole[index]
             if variables is None:
@@ -777,6 +796,18 @@ class _Comparison:
             reason = hdf5_reason(self._sites[index], variables, stored_tensors, keras2=keras2)
             if reason is not None:
                 yield _Mismatch(site=self._sites[index], reason=reason)
+
+    def _is_unread_model(self, index: int) -> bool:
+        """
+        Return whether a layer is a chain of layers that Keras 2 does not build, or contains one. To
+        ask it for its variables then raises an error (measured in TF 2.4, 2.9 and 2.15 and in
+        tf_keras 2.21).
+        """
+        site = self._sites[index]
+        if custom_classes.is_opaque(site) or self.stored.is_comparable(index, self.loader):
+            return False
+        is_chain = site.is_model and layer_facts(site.class_name).network == "chain"
+        return is_chain or any(map(self._is_unread_model, self.stored.placed.children[index]))
 
     def _has_model(self, index: int) -> bool:
         """

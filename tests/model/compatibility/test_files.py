@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,16 @@ from policytool.releases.releases import KERAS3, family_of
 from tests.helpers import changed_fixtures
 from tests.helpers.convertible_models import input2
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import dense, h5_model, keras_members, keras_zip, sequential
+from tests.helpers.small_models import (
+    Config,
+    dense,
+    h5_model,
+    instance,
+    instance3,
+    keras_members,
+    keras_zip,
+    sequential,
+)
 from tests.model.compatibility.test_configs import functional
 
 if TYPE_CHECKING:
@@ -433,3 +443,79 @@ def test_keras_2_does_not_have_operations(tmp_path: Path) -> None:
     reason = "Keras 2 does not have the operations of Keras 3"
     verdicts = _verdicts(h5_model(tmp_path / "model.h5", config, weights=False))
     assert reason in [cause.reason for cause in verdicts["tf2.15"].causes]
+
+
+def _unbuilt(*layers: Config) -> Config:
+    """Return a Sequential as Keras 3.0 writes it to HDF5 if no input shape is known."""
+    result = sequential(*layers)
+    result["config"] |= {"trainable": True, "dtype": "float32"}
+    return result
+
+
+EMBEDDING = instance("Embedding", name="ids", dtype="float32", input_dim=7, output_dim=4)
+
+
+@pytest.mark.parametrize(
+    ("layers", "fails"),
+    [
+        ([dense()], False),
+        ([EMBEDDING], True),
+        ([instance("TimeDistributed", name="steps", dtype="float32", layer=EMBEDDING)], False),
+        ([_unbuilt()], True),
+        ([dense("first"), _unbuilt()], True),
+        ([instance("TimeDistributed", name="steps", dtype="float32", layer=_unbuilt())], True),
+        ([_unbuilt(EMBEDDING), dense()], True),
+    ],
+    ids=["layer", "embedding", "embedding in wrapper", "chain", "later", "in wrapper", "both"],
+)
+def test_keras2_reads_no_variables_of_a_model_that_was_not_built(
+    layers: list[Config], *, fails: bool, tmp_path: Path
+) -> None:
+    """
+    Keras 2 builds a model that begins with an Embedding, for which nothing is stored, and fails to
+    read a chain in it that it does not build (measured in TF 2.4, 2.9, 2.15 and tf_keras 2.21, and
+    in Keras 3.0, which loads all).
+    """
+    path = h5_model(tmp_path / "m.h5", _unbuilt(*layers), weights=False, keras_version="3.0.5")
+    found = _verdicts(path)
+    for release in ("tf2.4", "tf2.9", "tf2.15", "tf_keras2.21"):
+        assert (found[release].reason is not None) is fails, release
+    assert found["keras3.0"].reason is None
+
+
+def test_keras_3_0_restores_a_bidirectional_without_variables(tmp_path: Path) -> None:
+    """It fails only to find stored variables (measured with a layer that was never called)."""
+    layer = instance3("LSTM", name="forward_lstm", units=3)
+    config = instance3(
+        "Sequential",
+        "keras",
+        name="m",
+        layers=[instance3("Bidirectional", name="both", merge_mode="concat", layer=layer)],
+    )
+    members = keras_members(config)
+    reason = "Keras 3.0 does not find the variables of Bidirectional layers in archives"
+    stored = keras_zip(tmp_path / "stored.keras", members)
+    assert reason in str(_verdicts(stored)["keras3.0"].causes)
+    buffer = io.BytesIO()
+    h5py.File(buffer, "w").close()
+    empty = keras_zip(tmp_path / "empty.keras", {**members, "model.weights.h5": buffer.getvalue()})
+    assert reason not in str(_verdicts(empty)["keras3.0"].causes)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_discretization_of_an_input_in_float16(dtype: str, tmp_path: Path) -> None:
+    """TF 2.9 to 2.15 and tf_keras 2.21 do not cast it, and TF 2.4 and 2.5 do."""
+    place = input2("a", 3)
+    place["config"]["dtype"] = dtype
+    config = {"name": "b", "trainable": True, "dtype": "float32", "bins": [0.0, 1.0]}
+    layer = {**instance("Discretization", **config), "name": "b"}
+    layer["inbound_nodes"] = [[["a", 0, 0, {}]]]
+    model = h5_model(tmp_path / "m.h5", functional(place, layer), weights=False)
+    reason = "a Discretization has an input in float16, which the op Bucketize does not support"
+    found = {
+        name
+        for name, verdict in _verdicts(model).items()
+        if reason in [cause.reason for cause in verdict.causes]
+    }
+    failing = {"tf2.9", "tf2.12", "tf2.15", "tf_keras2.21"}
+    assert found == (failing if dtype == "float16" else set())

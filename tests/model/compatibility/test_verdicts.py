@@ -82,6 +82,7 @@ EDITED: Final = (
     "an InputLayer has a `type_spec` beside other arguments",
     "a StackedRNNCells in a StackedRNNCells has a cell of several states",
     "Keras 3.0 does not build a Dot for stored shapes",
+    "a Discretization has an input in float16, which the op Bucketize does not support",
 )
 """Reasons that ``test_files.py`` tests."""
 
