@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.formats.document import Document
-    from policytool.model.compatibility.shared_layers import SharedLayer
+    from policytool.model.compatibility.serialized_objects import SharedLayer
     from policytool.model.shapes import LayerShapes
     from policytool.model.tree import Site
     from policytool.model.writer_version import ConfigTraits

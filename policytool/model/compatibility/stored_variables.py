@@ -39,7 +39,7 @@ from policytool.model.compatibility.expected_variables import (
     path_reason,
 )
 from policytool.model.compatibility.restored_objects import WITHOUT_GENERATORS
-from policytool.model.compatibility.shared_layers import SharedLayer, shared_layers
+from policytool.model.compatibility.serialized_objects import SharedLayer, shared_layers
 from policytool.model.layer_policies import Resolver
 from policytool.model.model import Cause, Obstacle
 from policytool.model.shapes import LayerShapes

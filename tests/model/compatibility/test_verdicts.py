@@ -21,7 +21,7 @@ from policytool.migration.plan import apply_edits
 from policytool.model import reading, writer_version
 from policytool.model.compatibility.evidence import Evidence
 from policytool.model.compatibility.incompatibilities import REFUSALS, UNICODE_TEXT
-from policytool.model.compatibility.shared_layers import shared_layers
+from policytool.model.compatibility.serialized_objects import shared_layers
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
