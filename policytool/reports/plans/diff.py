@@ -293,7 +293,8 @@ def stored_values_words(conversion: Conversion) -> str:
     )
     changes = [f"{count} {change}" for change, count in change_counts.items()]
     if new_count:
-        changes.append(many(new_count, "new variable"))
+        first = next(item for item in placements if _value_change(item) == _NEW)
+        changes.append(f"{many(new_count, 'new variable')}, such as {'/'.join(first.path)}")
     return "; ".join([words, ", ".join(changes)] if changes else [words])
 
 

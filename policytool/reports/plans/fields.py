@@ -114,7 +114,9 @@ def _agreement(comparison: PredictionComparison) -> str:
     if comparison.tolerance and not comparison.keeps_dtypes:  # dtypes change on purpose
         return f"predictions of {release_words} agree within the tolerance for {rows}"
     verb, files = ("make", "") if both else ("makes", " with both files")
-    return f"{release_words} {verb} the same predictions{files} for {rows}"
+    is_equal = all(output.equal for call in comparison.calls for output in call.outputs)
+    rounding = "" if is_equal else ", except for rounding,"
+    return f"{release_words} {verb} the same predictions{files}{rounding} for {rows}"
 
 
 def _releases(comparison: PredictionComparison) -> list[str]:
