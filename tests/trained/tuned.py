@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +29,7 @@ from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning.results import TOLERANCE, largest_error
 from policytool.numerics.workers import Interpreter, Worker
 from tests.bench.sections import write_section
+from tests.bench.tune_process import EARLIER, run_tune
 from tests.trained.pairs import POLICIES
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ change by no more than this share of their spread. *Change* is that of the writt
 the minimal set. There is no promise if nothing was compared, and no change if no model was
 written."""
 ABOUT_POLICIES: Final = f"""\
- *Before* is the search of commit `ca3a95a9`, which ranked layers without gradients, on the
+ *Before* is the search of commit `{EARLIER}`, which ranked layers without gradients, on the
 same machine. *Broken splits* are the parts of the fresh rows, {SPLITS} for each model, in which the
 error of the outputs exceeds the objective of {TOLERANCE:.0%}."""
 ABOUT_QUANTIZED: Final = """\
@@ -191,15 +191,10 @@ def tuned_before(place: Path, policy: str, python: str, rows: int, tree: Path) -
         first = Path(folder) / "inputs.npz"
         arrays = dict(np.load(place / "inputs.npz"))
         np.savez(first, **{name: array[:rows] for name, array in arrays.items()})
-        model, written = (path.resolve() / about["model"] for path in (place, Path(folder)))
-        command = (
-            *(sys.executable, "-m", "policytool", "tune", str(model), "--to", policy),
-            *("--inputs", str(first), "--batches", "x64", "-o", str(written)),
-            *("--python", python, "--format", "json"),
-        )
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
-    values = json.loads(done.stdout)["tuning"]
-    cells = (str(len(values["kept"])), str(len(values["trials"])), f"{values['seconds']:.0f} s")
+        options = ("--to", policy, "--inputs", str(first), "--batches", "x64", "--python", python)
+        model, written = (path / about["model"] for path in (place, Path(folder)))
+        figures = run_tune(model, written, *options, tree=tree).figures
+    cells = (str(figures["kept"]), str(figures["trials"]), f"{figures['seconds']:.0f} s")
     return dict(zip(BEFORE, cells, strict=True))
 
 
