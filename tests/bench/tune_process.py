@@ -25,9 +25,12 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 class TuneRun(Struct, frozen=True, kw_only=True):
-    """The report of a search, with the memory that it used."""
+    """The report of a search, with the time and memory that it used."""
 
     tuning: Mapping[str, Any]
+    seconds: float
+    """The processor time of all processes, which other programs on the machine hardly change."""
+
     mib: int
     """The peak memory of the largest process: of policytool, or of its child with TensorFlow."""
 
@@ -37,7 +40,7 @@ class TuneRun(Struct, frozen=True, kw_only=True):
         return {
             "kept": len(self.tuning["kept"]),
             "trials": len(self.tuning["trials"]),
-            "seconds": self.tuning["seconds"],
+            "seconds": round(self.seconds, 1),
             "mib": self.mib,
         }
 
@@ -61,4 +64,5 @@ def run_tune(model: Path, written: Path, *options: str, tree: Path = ROOT) -> Tu
         values = json.loads(report.read() or b"{}")
         if not values.get("tuning"):
             raise ChildProcessError(messages.read().decode(errors="replace")[-2000:])
-    return TuneRun(tuning=values["tuning"], mib=usage.ru_maxrss // 1024)
+    seconds = usage.ru_utime + usage.ru_stime
+    return TuneRun(tuning=values["tuning"], seconds=seconds, mib=usage.ru_maxrss // 1024)

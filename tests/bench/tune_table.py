@@ -60,7 +60,8 @@ ABOUT: Final = f"""\
 *Before* is the search of commit `{EARLIER}`, which ranked layers without gradients, on the same
 machine with the same models and tolerances.
 
-- *Time* is the duration of the search, and *memory* is the peak memory of its largest process.
+- *Time* is the processor time of the command and its child process, which includes the start of
+  TensorFlow, and *memory* is the peak memory of the larger one.
 - *Unseen inputs* is the error that `policytool check` finds in the written model, with inputs that
   the search did not use; bold numbers exceed the tolerance. *Not safe* is its answer if too many
   predictions change on these inputs.
