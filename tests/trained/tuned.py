@@ -61,8 +61,8 @@ synthetic tasks. `policytool tune` gets 1,024 rows, searches with half of them, 
 *promise* on the others: at 95% confidence, no larger share of predictions changes, or numbers
 change by no more than this share of their spread. *Change* is that of the written model in all
 *fresh rows*, measured by `policytool check`. *Margin* is the number of layers that were added to
-the minimal set. *Time* is the processor time of the command and its child process. There is no promise if nothing was compared, and no change if no model was
-written."""
+the minimal set. *Time* is the processor time of the command and its child process. There is no
+promise if nothing was compared, and no change if no model was written."""
 ABOUT_POLICIES: Final = f"""\
  *Before* is the search of commit `{EARLIER}`, which ranked layers without gradients, on the
 same machine. *Broken splits* are the parts of the fresh rows, {SPLITS} for each model, in which the
