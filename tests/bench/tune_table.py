@@ -148,9 +148,13 @@ def section(rows: Mapping[tuple[str, str], Row]) -> str:
 def conclusions(both: Mapping[str, tuple[Row, Row]]) -> Iterator[str]:
     """Yield the comparison of both searches in words."""
     ratios = ", ".join(
-        f"{statistics.median(now[key] / before[key] for now, before in both.values()):.2f} of the "
-        f"{words}"
+        f"{statistics.median(shares):.2f} of the {words}"
         for key, words in (("trials", "trials"), ("seconds", "time"), ("mib", "memory"))
+        if (
+            shares := [
+                now[key] / before[key] for now, before in both.values() if now[key] and before[key]
+            ]
+        )
     )
     yield (
         f"Of the {len(TOLERANCES)} rows, {len(both)} were measured with both searches. On the "
@@ -181,7 +185,7 @@ def cells(key: str, now: Row, before: Row) -> Iterator[str]:
     yield str(now["candidates"])
     yield from (f"{row['kept']}" if row else "" for row in (now, before))
     yield from (trials(row) if row else "" for row in (now, before))
-    yield from (f"{row['seconds']:.0f} s" if row else "" for row in (now, before))
+    yield from (time(row) if row else "" for row in (now, before))
     yield from (f"{row['mib']:,} MiB" if row else "" for row in (now, before))
     yield number(now["error"])
     yield from (unseen(row, tolerance) if row else "" for row in (now, before))
@@ -194,6 +198,11 @@ def trials(row: Row) -> str:
     """Return the number of trials, and why the search ended if its set is not minimal."""
     ended = "" if row["ending"] == "minimal" else f" ({row['ending']})"
     return f"{row['trials']}{ended}"
+
+
+def time(row: Row) -> str:
+    """Return the processor time; nothing for rows of which only the duration was measured."""
+    return f"{row['seconds']:.0f} s" if row["seconds"] is not None else ""
 
 
 def unseen(row: Row, tolerance: float) -> str:
