@@ -260,13 +260,15 @@ class Search:
             self.trials(self._everything)
         if self._holds(minimal):
             return
+        promised = minimal
         if not self._has_bound and not self.uses_validation:
             self.uses_validation = True
             self._find()
-            self._promised = self._smallest or self.trials(self._everything)
-        if not self._holds(self._promised):
-            self._promised = self._held(frozenset(self._promised.kept))
-        self.margin = max(len(self._promised.kept) - len(minimal.kept), 0)
+            promised = self._smallest or self.trials(self._everything)
+        if not self._holds(promised):
+            promised = self._held(frozenset(promised.kept))
+        self._promised = promised
+        self.margin = max(len(promised.kept) - len(minimal.kept), 0)
         self.is_minimum = self.is_minimum and not self.margin
 
     def _held(self, kept: Kept) -> Trial:
