@@ -405,8 +405,10 @@ def _layer(
         kept=kept,
         rule=candidates.rules.get(path),
         **asdict(measured),
-        excess_if_converted=trial_without_layer.excess if trial_without_layer is not None else None,
-        excess_by_itself=trial_with_only_layer.excess
+        excess_if_converted=trial_without_layer.largest_excess
+        if trial_without_layer is not None
+        else None,
+        excess_by_itself=trial_with_only_layer.largest_excess
         if trial_with_only_layer is not None
         else None,
         decides=decides,

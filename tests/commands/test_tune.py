@@ -28,8 +28,9 @@ from policytool.numerics.tuning.results import Ending, Objective, Split, Tuning,
 from policytool.numerics.tuning.search import Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Interpreter, Worker
-from policytool.reports.tuning import headline
+from policytool.reports.tuning import TUNE_REPORTERS, Tunings, headline
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from tests.contracts.reporter_contract import rendered_by
 from tests.helpers.example_checks import changes
 from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import dense, h5_model, sequential
@@ -320,6 +321,33 @@ def test_set_that_overflows_on_validation_gets_a_margin() -> None:
     result = tuned(worker)
     assert (result.passed, result.margin) == (True, 1)
     assert [layer.path for layer in result.kept] == ["mlp/b"]
+
+
+@pytest.mark.parametrize("samples", [100, 1000])
+def test_layer_within_the_limit_is_kept_for_the_predictions(place: Path, samples: int) -> None:
+    """Converting it changes too many classes, with few rows and with enough; the report says so."""
+
+    class Changing(StandIn):
+        def output(self, name: str | None, error: float) -> dict[str, Any]:
+            changed = to_builtins(changes(samples // 2 if error > 0.005 else 0, samples))
+            return {**super().output(name, error), "changes": changed}
+
+    worker = Changing({**dict.fromkeys(PATHS, 0.0001), "mlp/b": 0.00935})
+    np.save(place / "x.npy", np.zeros(1))
+    result = tuned(worker, inputs=place / "x.npy")
+    (kept,) = result.kept
+    assert kept.path == "mlp/b"
+    assert kept.excess_if_converted == pytest.approx(0.935, rel=1e-3)
+    text = rendered_by(TUNE_REPORTERS, "markdown", Tunings(tuning=result))
+    assert "| 93.52% | 0.00935 | if it is converted, on" in text
+    assert "at most 100% stays in float32 because otherwise too many predictions may change" in text
+
+
+def test_percent_of_the_limit_is_that_of_the_worse_half() -> None:
+    """A layer is kept because its conversion fails only in the rows that validate the set."""
+    result = tuned(StandIn({**dict.fromkeys(PATHS, 0.0001), "mlp/b": 0.0095}, halves=1.2))
+    assert [layer.excess_if_converted for layer in result.kept] == [pytest.approx(1.14, rel=1e-3)]
+    assert result.curve[-1].excess == pytest.approx(1.14, rel=1e-3)
 
 
 def test_changed_classes_of_synthetic_rows_add_no_layers(place: Path) -> None:

@@ -659,7 +659,7 @@ def head(draft: Draft) -> Any:
     kit, stage = draft.kit, draft.stage
     stage.dense(int(kit.pick(3, 5)), largest=kit.between(2, 4))
     if kit.rng.random() < 0.25:
-        draft.decoys.append(stage.add(kit.layers.Softmax(name=kit.name())))
+        stage.add(kit.layers.Softmax(name=kit.name()))  # no decoy: it is part of the output
         stage.add(kit.layers.Rescaling(10.0, name=kit.name()))
     return kit.keras.Model(stage.sources, stage.tensor, name=kit.own_name())
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +29,7 @@ from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning.results import TOLERANCE, largest_error
 from policytool.numerics.workers import Interpreter, Worker
 from tests.bench.sections import write_section
+from tests.bench.tune_process import EARLIER, TuneRun, run_tune
 from tests.trained.pairs import POLICIES
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ synthetic tasks. `policytool tune` gets 1,024 rows, searches with half of them, 
 *promise* on the others: at 95% confidence, no larger share of predictions changes, or numbers
 change by no more than this share of their spread. *Change* is that of the written model in all
 *fresh rows*, measured by `policytool check`. *Margin* is the number of layers that were added to
-the minimal set. There is no promise if nothing was compared, and no change if no model was
-written."""
+the minimal set. *Time* is the processor time of the command and its child process. There is no
+promise if nothing was compared, and no change if no model was written."""
 ABOUT_POLICIES: Final = f"""\
- *Before* is the search of commit `ca3a95a9`, which ranked layers without gradients, on the
+ *Before* is the search of commit `{EARLIER}`, which ranked layers without gradients, on the
 same machine. *Broken splits* are the parts of the fresh rows, {SPLITS} for each model, in which the
 error of the outputs exceeds the objective of {TOLERANCE:.0%}."""
 ABOUT_QUANTIZED: Final = """\
@@ -123,48 +123,61 @@ def tuned(place: Path, policy: str, python: str, rows: int) -> Iterator[tuple[st
     """Yield the columns of a model under a policy."""
     about = json.loads((place / "about.json").read_text(encoding="utf-8"))
     model = place / about["model"]
-    inputs, labels = (dict(np.load(place / f"{name}.npz")) for name in ("inputs", "labels"))
+    arrays = {name: dict(np.load(place / f"{name}.npz")) for name in ("inputs", "labels")}
     has_metric = policy in QUANTIZATIONS
-    first, fresh = (
-        {
-            "inputs": {name: array[part] for name, array in inputs.items()},
-            "batches": "x64",
-            "python": python,
-            **(
-                {
-                    "labels": {name: array[part] for name, array in labels.items()},
-                    "metric": next(iter(about["metrics"].values())),
-                }
-                if has_metric
-                else {}
-            ),
-        }
-        for part in (slice(rows), slice(rows, None))
-    )
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / model.name
-        result = policytool.tune(model, to=policy, output=written, **first)
-        values = result.to_dict()["tuning"]
+        run = run_tune(model, written, *options(place, Path(folder), policy, python, rows))
+        values = run.tuning
         best = values["best"] or {}
-        yield from zip(LAYERS, layers(place, policy, result, values), strict=True)
+        yield from zip(LAYERS, layers(place, policy, run), strict=True)
         for point in values["curve"]:
             if point["bytes"] is not None and (point["chosen"] or not point["converted"]):
                 yield "written" if point["chosen"] else "variables", f"{point['bytes']:,}"
-        yield "answer", str(result.answer)
+        yield "answer", values["answer"]
         promise = best.get("promise") or {}
         yield "promise", "" if promise.get("most") is None else f"{promise['most']:.3%}"
         if not written.exists():
             return
-        (run,) = policytool.check(model, written, **fresh).to_dict()["check"]["runs"]
-        yield from zip(PROMISE[2:], change(run["outputs"]), strict=True)
+        fresh: Row = {
+            name: {key: array[rows:] for key, array in arrays[name].items()}
+            for name in ("inputs", *(["labels"] if has_metric else []))
+        }
+        if has_metric:
+            fresh["metric"] = metric(about)
+        (check,) = policytool.check(
+            model, written, batches="x64", python=python, **fresh
+        ).to_dict()["check"]["runs"]
+        yield from zip(PROMISE[2:], change(check["outputs"]), strict=True)
         if not has_metric:
-            broken = broken_splits(model, written, inputs, rows, python)
+            broken = broken_splits(model, written, arrays["inputs"], rows, python)
             yield BROKEN, f"{broken} of {SPLITS}"
         else:
-            (output,) = run["metric"]["outputs"]
-            yield "metric", run["metric"]["name"]
+            (output,) = check["metric"]["outputs"]
+            yield "metric", check["metric"]["name"]
             yield "before", f"{output['reference']:.4g}"
             yield "after", f"{output['candidate']:.4g}"
+
+
+def metric(about: Row) -> str:
+    """Return the metric of the task of a model."""
+    return str(next(iter(about["metrics"].values())))
+
+
+def options(place: Path, folder: Path, policy: str, python: str, rows: int) -> Iterator[str]:
+    """Yield the options of a search, after writing the rows that it gets into a directory."""
+    yield from ("--to", policy, "--batches", "x64", "--python", python)
+    has_metric = policy in QUANTIZATIONS
+    for name in ("inputs", *(["labels"] if has_metric else [])):
+        arrays = dict(np.load(place / f"{name}.npz"))
+        file = folder / f"{name}.npz"
+        np.savez(file, **{key: array[:rows] for key, array in arrays.items()})
+        yield from (f"--{name}", str(file))
+    if has_metric:
+        yield from (
+            "--metric",
+            metric(json.loads((place / "about.json").read_text(encoding="utf-8"))),
+        )
 
 
 def broken_splits(model: Path, written: Path, inputs: Row, rows: int, python: str) -> int:
@@ -188,25 +201,23 @@ def tuned_before(place: Path, policy: str, python: str, rows: int, tree: Path) -
     """Return the columns of a model under a policy by the search of another revision."""
     about = json.loads((place / "about.json").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        first = Path(folder) / "inputs.npz"
-        arrays = dict(np.load(place / "inputs.npz"))
-        np.savez(first, **{name: array[:rows] for name, array in arrays.items()})
-        model, written = (path.resolve() / about["model"] for path in (place, Path(folder)))
-        command = (
-            *(sys.executable, "-m", "policytool", "tune", str(model), "--to", policy),
-            *("--inputs", str(first), "--batches", "x64", "-o", str(written)),
-            *("--python", python, "--format", "json"),
-        )
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
-    values = json.loads(done.stdout)["tuning"]
-    cells = (str(len(values["kept"])), str(len(values["trials"])), f"{values['seconds']:.0f} s")
-    return dict(zip(BEFORE, cells, strict=True))
+        model, written = (path / about["model"] for path in (place, Path(folder)))
+        given = options(place, Path(folder), policy, python, rows)
+        run = run_tune(model, written, *given, tree=tree)
+    return dict(zip(BEFORE, costs(run), strict=True))
 
 
-def layers(place: Path, policy: str, result: Any, values: Row) -> Iterator[str]:
+def layers(place: Path, policy: str, run: TuneRun) -> Iterator[str]:
     """Yield the number of layers of each kind, and the cost of the search."""
-    yield from (place.name, policy, str(len(result.layers)), str(len(result.kept)))
-    yield from (str(values["margin"]), str(len(result.trials)), f"{values['seconds']:.0f} s")
+    kept, trials, time = costs(run)
+    yield from (place.name, policy, str(len(run.tuning["layers"])), kept)
+    yield from (str(run.tuning["margin"]), trials, time)
+
+
+def costs(run: TuneRun) -> tuple[str, str, str]:
+    """Return the size of the set, the number of trials, and the time."""
+    figures = run.figures
+    return str(figures["kept"]), str(figures["trials"]), f"{figures['seconds']:.0f} s"
 
 
 def change(outputs: list[dict[str, Any]]) -> Iterator[str]:

@@ -372,6 +372,11 @@ class Trial(Struct, frozen=True, kw_only=True):
     """The answer on the validation inputs; None if there are none."""
 
     @property
+    def largest_excess(self) -> float:
+        """The excess on the half of the inputs on which it is larger."""
+        return max(self.excess, self.validation or 0.0)
+
+    @property
     def is_refuted(self) -> bool:
         """Whether the validation inputs show that the set does not meet the objective."""
         return (self.validation is not None and self.validation > 1) or (
@@ -419,12 +424,16 @@ class TunedLayer(LayerEvidence, frozen=True, kw_only=True):
 
     excess_if_converted: float | None
     """
-    The excess of the trial that also converts this layer, or shows that the set without it fails;
-    None if the result converts the layer, or the search ended before that trial.
+    The excess of the trial that also converts this layer, or shows that the set without it fails,
+    on the half of the inputs on which it is larger; None if the result converts the layer, or there
+    was no such trial. At most 1 if only the changes of predictions on the validation inputs show
+    that the layer is needed.
     """
 
     excess_by_itself: float | None
-    """The excess of the trial that converts only this layer; None if there was none."""
+    """
+    The same for the trial that converts only this layer; None if there was none.
+    """
 
     decides: tuple[str, ...]
     """
@@ -441,6 +450,8 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
     """The share of candidates that are converted, from 0 to 1."""
 
     excess: float
+    """The excess on the half of the inputs on which it is larger."""
+
     error: float | None
     kept: tuple[str, ...]
     """The candidates in float32."""
@@ -584,17 +595,19 @@ class Tuning(Struct, frozen=True, kw_only=True):
     def curve(self) -> tuple[CurvePoint, ...]:
         """
         The frontier: for each number of converted layers that was tried, the chosen set, or the
-        trial with the smallest excess.
+        trial with the smallest excess on all inputs.
         """
         best_kept = self.best.kept if self.best is not None else None
         best_trials: dict[int, Trial] = {}
-        for trial in sorted(self.trials, key=lambda trial: (trial.kept != best_kept, trial.excess)):
+        for trial in sorted(
+            self.trials, key=lambda trial: (trial.kept != best_kept, trial.largest_excess)
+        ):
             best_trials.setdefault(len(self.layers) - len(trial.kept), trial)
         return tuple(
             CurvePoint(
                 converted=count,
                 share=count / len(self.layers) if self.layers else 1.0,
-                excess=best_trials[count].excess,
+                excess=best_trials[count].largest_excess,
                 error=best_trials[count].error,
                 kept=best_trials[count].kept,
                 promise=best_trials[count].promise,

@@ -10,7 +10,9 @@ The search uses one half of the inputs. A set *holds* if the other half shows as
 the minimal set does not hold, the search adds layers by its ranking until the set holds. These sets
 contain each other, so the bound of the last one needs no correction for the number of sets: the
 rows that hide the changes of a set also hide those of each larger set. If the rows are too few for
-a bound, a set must pass on both halves from the start.
+a bound, a set must pass on both halves from the start, and layers are added only while these rows
+refute it. Sets that do not contain each other are not compared by their changed predictions: one of
+many would change few of these rows by chance.
 """
 
 from __future__ import annotations
@@ -249,21 +251,24 @@ class Search:
         Add the layers with the largest losses to the minimal set, until it holds; search again on
         all inputs if no set can be safe.
         """
-        smallest = self._smallest
-        self._promised = smallest
-        if smallest is None or self.uses_validation:
+        minimal = self._smallest
+        self._promised = minimal
+        if minimal is None:
             return
-        if smallest.promise is None or smallest.promise.answer is not Answer.SAFE:
+        is_safe = minimal.promise is not None and minimal.promise.answer is Answer.SAFE
+        if not is_safe and not self.uses_validation:
             self.trials(self._everything)
-        if self._holds(smallest):
+        if self._holds(minimal):
             return
-        if self._has_bound:
-            self._promised = self._held(frozenset(smallest.kept))
-        else:
+        promised = minimal
+        if not self._has_bound and not self.uses_validation:
             self.uses_validation = True
             self._find()
-            self._promised = self._smallest or self.trials(self._everything)
-        self.margin = max(len(self._promised.kept) - len(smallest.kept), 0)
+            promised = self._smallest or self.trials(self._everything)
+        if not self._holds(promised):
+            promised = self._held(frozenset(promised.kept))
+        self._promised = promised
+        self.margin = max(len(promised.kept) - len(minimal.kept), 0)
         self.is_minimum = self.is_minimum and not self.margin
 
     def _held(self, kept: Kept) -> Trial:
@@ -320,13 +325,7 @@ class Search:
 
     def _excess(self, trial: Trial) -> float:
         """Return the excess of a trial on the inputs that the search uses."""
-        if not self.uses_validation:
-            return trial.excess
-        return max(self._error(trial), _LIKELY if trial.is_refuted else 0.0)
-
-    def _error(self, trial: Trial) -> float:
-        """Return the measured part of :meth:`_excess`."""
-        return max(trial.excess, trial.validation or 0.0) if self.uses_validation else trial.excess
+        return trial.largest_excess if self.uses_validation else trial.excess
 
     def _passes(self, trial: Trial) -> bool:
         return self._excess(trial) <= 1
@@ -447,8 +446,8 @@ class Search:
             others = frozenset(trial.kept)
             if rest <= others and not part & others and trial.failure is None:
                 without = self.trials.known(others | part)
-                least = self._error(trial) - self._error(without) if without is not None else 0.0
-                if math.isinf(self._error(trial)) or least - self._error(passing) > 1:
+                least = self._excess(trial) - self._excess(without) if without is not None else 0.0
+                if math.isinf(self._excess(trial)) or least - self._excess(passing) > 1:
                     return trial
         return None
 

@@ -22,7 +22,12 @@ from policytool.reports.page import (
     Tone,
     fields_section,
 )
-from policytool.reports.tuning._verdict import NOT_FINITE, allowed_error, limit_words
+from policytool.reports.tuning._verdict import (
+    NOT_FINITE,
+    allowed_error,
+    limit_words,
+    promise_words,
+)
 from policytool.reports.words import HEADROOM, figure, many, reason_words, share
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_and_count
@@ -45,8 +50,12 @@ _NAMED: Final = 3
 _LEAST_FLUSHED: Final = 0.001
 _UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
 _IF_CONVERTED: Final = (
-    "error and % of the limit: of the model, if this layer is also converted; at most 100% meets "
-    "the objective"
+    "error and % of the limit: of the model, if this layer is also converted; above 100%, the "
+    "objective is not met"
+)
+_BY_PREDICTIONS: Final = (
+    "a layer with at most 100% stays in float32 because otherwise too many predictions may change "
+    "in the rows that validate the set"
 )
 _BY_ITSELF: Final = "% of the limit: of the model, if only this layer is converted"
 
@@ -60,8 +69,14 @@ def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
         _kept_fields(tuning),
         kept_layers,
         None if everything or tuning.best is not None else _LAYERS,
-        [_IF_CONVERTED],
+        [_IF_CONVERTED, *([_BY_PREDICTIONS] if has_layers_for_predictions(tuning) else [])],
     )
+
+
+def has_layers_for_predictions(tuning: Tuning) -> bool:
+    """Return whether layers stay in float32 although the set without one is within the limit."""
+    excesses = [layer.excess_if_converted for layer in tuning.kept]
+    return any(excess is not None and excess <= 1 for excess in excesses)
 
 
 def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
@@ -167,7 +182,7 @@ def _names(tone: Tone) -> Iterator[Field]:
 def _excess(value: float | None, trial: Trial | None) -> Cell | None:
     """Return the excess of a trial; None if there was none."""
     if value is None and trial is not None:
-        value = trial.excess
+        value = trial.largest_excess
     if value is None:
         return None
     error, failure = (trial.error, trial.failure) if trial is not None else (None, None)
@@ -197,6 +212,8 @@ def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterato
     """Yield the effects of converting a layer."""
     if trial is not None and trial.failure is not None:
         yield f"the model fails to run: {trial.failure}"
+    if trial is not None and trial.promise is not None and trial.largest_excess <= 1:
+        yield f"if it is converted, {promise_words(tuning, trial.promise)}"
     yield from _overflow(tuning, layer)
     if layer.error is not None:
         yield f"own error {figure(layer.error)}"

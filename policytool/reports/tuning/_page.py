@@ -40,7 +40,6 @@ from policytool.reports.tuning._verdict import (
     command,
     goals,
     is_error_only,
-    largest_excess,
     limit_words,
     percent,
     point_command,
@@ -129,9 +128,9 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
         points=tuple(
             Point(
                 share=point.share,
-                value=_value(tuning, point, allowed),
+                value=_value(point, allowed),
                 text=_point_text(tuning, point, has_sizes=has_sizes),
-                is_missed=_is_missed(tuning, point),
+                is_missed=point.excess > 1,
                 is_chosen=is_chosen(tuning, point),
             )
             for point in points
@@ -170,9 +169,9 @@ def changes_chart(tuning: Tuning) -> Iterator[Profile]:
     )
 
 
-def _value(tuning: Tuning, point: CurvePoint, allowed: float | None) -> float:
+def _value(point: CurvePoint, allowed: float | None) -> float:
     if allowed is None:
-        return _point_excess(tuning, point)
+        return point.excess
     return math.inf if point.error is None else point.error
 
 
@@ -187,17 +186,16 @@ def _point_text(tuning: Tuning, point: CurvePoint, *, has_sizes: bool) -> str:
 
 
 def _row(tuning: Tuning, point: CurvePoint, *, has_sizes: bool) -> Row:
-    is_missed = _is_missed(tuning, point)
+    is_missed = point.excess > 1
     tone = Tone.BAD if is_missed else Tone.PLAIN
     error = NOT_FINITE if point.error is None else figure(point.error)
     chosen = "chosen" if is_chosen(tuning, point) else ""
-    used = _point_excess(tuning, point)
     return Row(
         cells=(
             Cell(text=_count(tuning, point)),
             Cell(text=share(point.share)),
             Cell(text=error, tone=tone),
-            Cell(text=limit_words(used, point.error), tone=tone),
+            Cell(text=limit_words(point.excess, point.error), tone=tone),
             Cell(text=_most(point)),
             Cell(text=bytes_words(point.bytes) if has_sizes and point.bytes else ""),
             Cell(text=chosen, tone=Tone.GOOD),
@@ -217,20 +215,6 @@ def _most(point: CurvePoint) -> str:
 def _bytes_differ(points: Sequence[CurvePoint]) -> bool:
     """Return whether the size depends on the set, unlike under mixed policies."""
     return len({point.bytes for point in points}) > 1
-
-
-def _is_missed(tuning: Tuning, point: CurvePoint) -> bool:
-    return _point_excess(tuning, point) > 1
-
-
-def _point_excess(tuning: Tuning, point: CurvePoint) -> float:
-    """
-    Return the excess of a point; for the best set, the larger one of both halves of the inputs.
-    """
-    best = tuning.best
-    if best is not None and is_chosen(tuning, point):
-        return largest_excess(best)
-    return point.excess
 
 
 def _count(tuning: Tuning, point: CurvePoint) -> str:
@@ -260,7 +244,7 @@ def _figures(tuning: Tuning) -> Figures:
     figures = [
         ("layers in float32", f"{tuning.float32_count:,}"),
         ("layers converted", f"{tuning.layer_count - tuning.float32_count:,}"),
-        *([("of the limit", percent(largest_excess(trial)))] if trial is not None else []),
+        *([("of the limit", percent(trial.largest_excess))] if trial is not None else []),
         ("trials", f"{len(tuning.trials):,}"),
     ]
     return Figures(figures=tuple(Fact(label=label, text=text) for label, text in figures))
@@ -380,12 +364,17 @@ def _describe_ending(tuning: Tuning) -> str:
 def _minimality(tuning: Tuning) -> str:
     if tuning.margin:
         return "each removal of one layer fails, except of those for the margin"
-    trial_words = (
-        f"the objective is not met if {tuning.kept[0].path} is converted"
-        if len(tuning.kept) == 1
-        else "the objective is not met if any one of the "
-        f"{many(len(tuning.kept), 'tried layer')} in float32 is converted"
+    changes = (
+        ", or too many predictions may change,"
+        if _layers.has_layers_for_predictions(tuning)
+        else ""
     )
+    layers = (
+        tuning.kept[0].path
+        if len(tuning.kept) == 1
+        else f"any one of the {many(len(tuning.kept), 'tried layer')} in float32"
+    )
+    trial_words = f"the objective is not met{changes} if {layers} is converted"
     if tuning.is_minimum:
         return (
             f"{trial_words}; no smaller set meets it, if additional layers in float32 never "
@@ -432,9 +421,9 @@ def advice(tunings: Tunings, tuning: Tuning) -> Iterator[str]:
 def _tolerance_advice(tuning: Tuning, trial: Trial | None) -> Iterator[str]:
     """Yield the tolerance that a set meets, if only the errors of whole outputs are too large."""
     allowed = allowed_error(tuning.objective)
-    if trial is None or trial.error is None or allowed is None or largest_excess(trial) <= 1:
+    if trial is None or trial.error is None or allowed is None or trial.largest_excess <= 1:
         return
-    if math.isclose(largest_excess(trial) * allowed, trial.error, rel_tol=_ROUNDING):
+    if math.isclose(trial.largest_excess * allowed, trial.error, rel_tol=_ROUNDING):
         yield (
             f"the closest set, with {many(tuning.float32_count, 'layer')} in float32, would meet "
             f"--tolerance {upward(trial.error)}"

@@ -84,18 +84,13 @@ def reached_parts(tuning: Tuning, trial: Trial) -> Iterator[str]:
         return
     parts = list(_parts(tuning, trial))
     yield from (part.text for part in parts)
-    used = largest_excess(trial)
+    used = trial.largest_excess
     if used > 1 and all(part.is_met for part in parts):
         yield (
             "a part of the objective has no finite value"
             if math.isinf(used)
             else f"a row or channel of an output is at {percent(used)} of its limit"
         )
-
-
-def largest_excess(trial: Trial) -> float:
-    """Return the excess of a trial, the larger one of both halves of the inputs."""
-    return max(trial.excess, trial.validation or 0.0)
 
 
 def percent(excess: float) -> str:
@@ -143,7 +138,7 @@ def _error_part(objective: Objective, trial: Trial, error: float) -> _ReachedPar
             f"largest error {figure(error)}, at most {figure(allowed)} allowed",
             is_met=error <= allowed,
         )
-    used = largest_excess(trial)
+    used = trial.largest_excess
     others = (objective.agreement, objective.metric, objective.gradients or None)
     limit = f", {percent(used)} of the limit" if all(part is None for part in others) else ""
     return _ReachedPart(f"largest error {figure(error)}{limit}", is_met=not limit or used <= 1)
@@ -248,7 +243,7 @@ def _best_set_words(tuning: Tuning, best: Trial) -> str:
     if not tuning.passed:
         reasons = [
             *(
-                [_promise_words(tuning, promised)]
+                [promise_words(tuning, promised)]
                 if promised is not None and promised.answer is Answer.NOT_SAFE
                 else []
             ),
@@ -262,14 +257,14 @@ def _best_set_words(tuning: Tuning, best: Trial) -> str:
     if not count:
         kept = "no layer stays in float32"
     if promised is not None and tuning.answer is Answer.SAFE:
-        return f"{kept}; {_promise_words(tuning, promised)}"
+        return f"{kept}; {promise_words(tuning, promised)}"
     if promised is not None and tuning.inputs.kind is InputKind.GIVEN:
-        return f"Undecided: {_promise_words(tuning, promised)}; {kept}"
+        return f"Undecided: {promise_words(tuning, promised)}; {kept}"
     reason = "no other rows" if tuning.inputs.kind is InputKind.GIVEN else "not tested on your data"
     return f"Undecided: {reason}; {kept}: {'; '.join(reached_parts(tuning, best))}"
 
 
-def _promise_words(tuning: Tuning, promised: Promise) -> str:
+def promise_words(tuning: Tuning, promised: Promise) -> str:
     """Return the largest change of predictions in the rows that validate the set."""
     noun = "row" if tuning.split is Split.SHARED else "other row"
     rows = f"on {many(promised.rows, noun)}"

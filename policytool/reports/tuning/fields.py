@@ -90,10 +90,15 @@ _LAYER: Final[Record[TunedLayer]] = Record(
             "excess_if_converted",
             OPTIONAL_NUMBER,
             "For a layer in float32: the excess if it is converted too, or if it is converted with "
-            "fewer other layers and this shows that the set without it fails.",
+            "fewer other layers and this shows that the set without it fails, on the half of the "
+            "inputs on which it is larger. At most 1 if only the changes of predictions on the "
+            "validation inputs show that the layer is needed.",
         ),
         Field(
-            "excess_by_itself", OPTIONAL_NUMBER, "The excess if only this candidate is converted."
+            "excess_by_itself",
+            OPTIONAL_NUMBER,
+            "The excess if only this candidate is converted, on the half of the inputs on which it "
+            "is larger.",
         ),
         Field(
             "decides",
@@ -231,7 +236,11 @@ _CURVE_POINT: Final[Record[_Point]] = Record(
             (
                 Field("converted", COUNT),
                 Field("share", SHARE, "The share of all candidates."),
-                Field("excess", NUMBER, _EXCESS_TEXT),
+                Field(
+                    "excess",
+                    NUMBER,
+                    f"The excess on the half of the inputs on which it is larger. {_EXCESS_TEXT}",
+                ),
                 Field(
                     "error",
                     OPTIONAL_NUMBER,

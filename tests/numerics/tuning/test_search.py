@@ -365,7 +365,9 @@ def rows_model(
     return run
 
 
-def held(answer: Callable[[Kept], Answer], weak: Kept = frozenset({"l0"})) -> Search:
+def held(
+    answer: Callable[[Kept], Answer], weak: Kept = frozenset({"l0"}), *, rows_needed: int = 0
+) -> Search:
     """
     Return a search in eight layers, of which the weak ones are needed on the rows of the search.
     """
@@ -373,9 +375,8 @@ def held(answer: Callable[[Kept], Answer], weak: Kept = frozenset({"l0"})) -> Se
     run = rows_model(layers, answer, lambda kept: 0.5 if weak <= kept else 2.0)
     ranking = {path: 10.0 - place for place, path in enumerate(layers)}
     known = (run(frozenset(layers)),)
-    search = Search(
-        Hints(candidates=layers, rankings=(ranking,)), Trials(run, Budget(trials=40), known)
-    )
+    hints = Hints(candidates=layers, rankings=(ranking,), rows_needed=rows_needed)
+    search = Search(hints, Trials(run, Budget(trials=40), known))
     assert search.run() is Ending.MINIMAL
     return search
 
@@ -395,6 +396,19 @@ def test_no_layers_are_added_for_an_answer_that_no_set_can_have() -> None:
     search = held(lambda _: Answer.UNDECIDED)
     assert search.best is not None
     assert (search.best.kept, search.margin) == (("l0",), 0)
+
+
+def test_few_rows_are_not_searched_for_a_set_that_they_do_not_refute_by_chance() -> None:
+    """They refute all small sets but one; layers are only added, in the order of the ranking."""
+    lucky = frozenset({"l0", "l7"})
+
+    def answer(kept: Kept) -> Answer:
+        return Answer.UNDECIDED if len(kept) > 3 or kept == lucky else Answer.NOT_SAFE
+
+    search = held(answer, rows_needed=600)
+    assert search.best is not None
+    assert (search.best.kept, search.margin) == (("l0", "l1", "l2", "l3"), 3)
+    assert lucky not in {frozenset(trial.kept) for trial in search.trials.made}
 
 
 def test_undecided_set_is_returned_if_only_float32_is_safe() -> None:
