@@ -50,11 +50,11 @@ def command(
     """
     Find the cause of an error message of Keras or TensorFlow and how to fix it, or explain a topic.
 
-    Shows at most 3 entries for a message, the most likely first. The commands name the model and
-    the release of a traceback. With --model, the first line is what
-    the release does with this file. A topic is a rule (PT104), a policy (mixed_float16), a limit
-    (json-bytes), a release (keras3.6), or a list of all of them (rules, policies, limits,
-    releases).
+    Shows at most 3 entries for a message, the most likely first. The commands name the model
+    and the release of a traceback. With --model, or if the file that a traceback names is
+    there, the first line is what the release does with it, and the command is tested for it. A
+    topic is a rule (PT104), a policy (mixed_float16), a limit (json-bytes), a release
+    (keras3.6), or a list of all of them (rules, policies, limits, releases).
     """
     name = text[0].strip() if len(text) == 1 else ""
     options.check(terminal.report_files, ())

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from policytool.model.compatibility import file_names
 from policytool.model.model import Outcome, verdict_of
-from policytool.releases.releases import KERAS3, loaders_of, release_name
-from policytool.support.errors import UsageError
+from policytool.releases.releases import KERAS3, TFJS, loaders_of, release_name
+from policytool.support.errors import PolicytoolError, UsageError
 from policytool.troubleshooting.entries import Explanation, Step, TestedModel, explain_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.formats.discovery import Input
     from policytool.model.model import Verdict
+    from policytool.rules import RuleInput
     from policytool.troubleshooting.entries import Entry
 
 _TARGET: Final = re.compile(r"--target (\S+)")
@@ -26,25 +32,57 @@ def explain(text: str, model: str | None) -> Explanation:
     Return the entries for a text. With a model, its verdict comes first, and the commands of the
     entries name it; those that migrate it are the command that ``audit`` prints for it.
 
+    Without one, the model that the text names is tested if it is there and an entry migrates it.
+
     :raises UsageError: if the text is empty or too long
-    :raises ModelFileError: if the model cannot be read
+    :raises ModelFileError: if ``model`` cannot be read
     """
     explanation = explain_text(text, model)
-    if model is None:
+    if model is not None:
+        return _tested(explanation, model)
+    if not _migrates_found_model(explanation):
         return explanation
-    target = _target(explanation)
-    tested, step = _tested_model(model, target)
+    try:
+        return _tested(explanation, explanation.path)
+    except PolicytoolError:
+        return explanation  # the text may be about another file
+
+
+def _migrates_found_model(explanation: Explanation) -> bool:
+    """Return whether an entry migrates the model that the text names, and this model is there."""
+    try:
+        is_there = bool(explanation.path) and Path(explanation.path).exists()
+    except (OSError, ValueError):  # such as a name that is too long
+        return False
+    return is_there and any(
+        _converts(step) for match in explanation.matches for step in match.entry.fix
+    )
+
+
+def _tested(explanation: Explanation, path: str) -> Explanation:
+    """
+    Return the explanation with what the releases of its commands do with a model.
+
+    :raises ModelFileError: if the model cannot be read
+    """
+    failing = _target(explanation)
+    trial = _trial(path)
+    tested, answer = trial(failing)
+
+    def tested_step(step: Step) -> Step:
+        if not _converts(step):
+            return step
+        verdict, other = trial(_target_of(step) or failing)
+        return answer if verdict.release == tested.release else _for_release(other, verdict.release)
+
+    def steps(entry: Entry) -> tuple[Step, ...]:
+        return tuple(dict.fromkeys(tested_step(step) for step in entry.fix))
+
     matches = tuple(
-        replace(match, entry=replace(match.entry, fix=_tested_steps(match.entry, target, step)))
+        replace(match, entry=replace(match.entry, fix=steps(match.entry)))
         for match in explanation.matches
     )
     return replace(explanation, model=tested, matches=matches)
-
-
-def _tested_steps(entry: Entry, target: str, tested: Step) -> tuple[Step, ...]:
-    """Return the fix of an entry, with one tested step for those that migrate the model."""
-    others = [step for step in entry.fix if not _migrates(step, target)]
-    return entry.fix if len(others) == len(entry.fix) else (tested, *others)
 
 
 def _fix(tested: TestedModel, needed_name: str | None, obstacle: str | None) -> Step:
@@ -64,24 +102,63 @@ def _fix(tested: TestedModel, needed_name: str | None, obstacle: str | None) -> 
     return Step(text="The model needs no conversion for this release.")
 
 
-def _migrates(step: Step, target: str) -> bool:
-    """Return whether a step migrates the model for a target, or without one."""
+_CONVERSION: Final = re.compile(
+    r"policytool migrate (?:'.{1,4096}'|[^\s-]\S*)(?: --target \S+)?(?: -o \S+)?"
+)
+"""A command that only makes a release load a model, and changes no policy."""
+
+
+def _converts(step: Step) -> bool:
+    """Return whether a step only converts the model, so that ``audit`` has a command for it."""
+    return _CONVERSION.fullmatch(step.command) is not None and _target_of(step) != TFJS
+
+
+def _for_release(answer: Step, release: str) -> Step:
+    """Return an answer about a release other than the one that printed the text."""
+    text = (
+        answer.text.replace("Fix the model:", f"Convert the model for {release}:")
+        .replace("No command fixes the model:", f"No command fixes the model for {release}:")
+        .replace("for this release", f"for {release}")
+    )
+    return replace(answer, text=text)
+
+
+def _target_of(step: Step) -> str:
+    """Return the target of a command; empty without one."""
     name = _TARGET.search(step.command)
-    return step.command.startswith("policytool migrate") and (name is None or name[1] == target)
+    return name[1] if name is not None else ""
 
 
-def _tested_model(path: str, target: str) -> tuple[TestedModel, Step]:
-    """Return what a release does with a model, with the fix that ``audit`` prints, and its step."""
+def _trial(path: str) -> Callable[[str], tuple[TestedModel, Step]]:
+    """
+    Return a function that returns what a release does with a model, and the step that fixes it,
+    with the command that ``audit`` prints. The model is read once.
+
+    :raises ModelFileError: if the model cannot be read
+    """
     from policytool.commands import audit  # imports all rules
     from policytool.formats import discovery
-    from policytool.rules import AuditOptions
     from policytool.support import steps
 
     source = discovery.named_input(path, remote=True)
-    options = AuditOptions(targets=loaders_of((target,)), target_names=(target,))
     with steps.budget(source.display_path):
         case = audit.read_model(source)
-        audited = audit.audit_model(case, source.path, options)
+
+    @cache
+    def trial(target: str) -> tuple[TestedModel, Step]:
+        with steps.budget(source.display_path):
+            return _tested_model(case, source, target)
+
+    return trial
+
+
+def _tested_model(case: RuleInput, source: Input, target: str) -> tuple[TestedModel, Step]:
+    """Return what a release does with a model, with the fix that ``audit`` prints, and its step."""
+    from policytool.commands import audit
+    from policytool.rules import AuditOptions
+
+    options = AuditOptions(targets=loaders_of((target,)), target_names=(target,))
+    audited = audit.audit_model(case, source.path, options)
     verdict = verdict_of(case.model.loaders, options.targets[0])
     fix = next((each.arguments for each in audited.commands if each.arguments is not None), None)
     loads = None if verdict is None or verdict.outcome is Outcome.UNKNOWN else verdict.loads
@@ -100,7 +177,12 @@ def _tested_model(path: str, target: str) -> tuple[TestedModel, Step]:
 
 
 def _target(explanation: Explanation) -> str:
-    """Return the release that the first command names as its target; the newest Keras without."""
+    """
+    Return the release that printed the text; without one, the target of the first command, or else
+    the newest Keras.
+    """
+    if explanation.release and explanation.release != TFJS:
+        return explanation.release
     for match in explanation.matches:
         for step in (*match.entry.fix, match.entry.check):
             if name := _TARGET.search(step.command):

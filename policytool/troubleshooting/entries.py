@@ -567,7 +567,13 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     matches: tuple[Match, ...]
     model: TestedModel | None = None
-    """The model that the user named, which can contradict the entries; None without."""
+    """The model that was tested, which can contradict the entries; None without."""
+
+    path: str = ""
+    """The last model that the text names; empty if it names none."""
+
+    release: str = ""
+    """The target for the release that printed the text; empty if the text does not show it."""
 
 
 _MODEL: Final = re.compile(
@@ -613,41 +619,118 @@ def _model_path(text: str) -> str:
             r"[`*.\[{]|(?:tf|tensorflow)\.keras$|/$", path.removeprefix("./").removeprefix("../")
         )
     ]
-    return paths[-1] if paths else next((name for name, mark in _MARKS if mark.search(text)), "")
+    return paths[-1] if paths else ""
+
+
+def _example_path(text: str) -> str:
+    """Return the example of a model in the format that a text shows; empty if it shows none."""
+    return next((name for name, mark in _MARKS if mark.search(text)), "")
 
 
 def _failing_release(text: str) -> str:
-    """Return the target for the release whose modules a traceback names; empty if unknown."""
-    return next((name for regex, name in releases_in_tracebacks() if re.search(regex, text)), "")
+    """
+    Return the target for the release that a traceback shows; empty if unknown.
+
+    Modules show a range of releases. The name of an environment, such as ``envs/tf2.3``, shows one,
+    and counts if it does not contradict the modules.
+    """
+    by_modules = _shown_target("releases", text)
+    by_environment = _shown_target("environments", text)
+    if by_environment and _library(by_modules) in {"", _library(by_environment)}:
+        return by_environment
+    return by_modules
+
+
+def _library(target: str) -> str:
+    """Return the beginning of a target without its version: ``tf``, ``tf_keras`` or ``keras``."""
+    return re.split(r"\d", target, maxsplit=1)[0]
+
+
+def _shown_target(table: str, text: str) -> str:
+    """Return the target of the first row of a table that matches; empty if none does."""
+    for regex, target in targets_in_texts(table):
+        if match := re.search(regex, text):
+            return match.expand(target)
+    return ""
 
 
 @cache
-def releases_in_tracebacks() -> tuple[tuple[str, str], ...]:
-    """Return expressions for modules that only some releases have, with the target for each."""
-    rows = _load_data("shared")["releases"]
-    return tuple((row["regex"], row["target"]) for row in rows)
+def targets_in_texts(table: str) -> tuple[tuple[str, str], ...]:
+    """
+    Return expressions, and the target that each shows, in which a number stands for a group.
+
+    :param table: the name of a table of ``shared.toml``: ``releases``, ``environments`` or
+        ``examples``
+    """
+    return tuple((row["regex"], row["target"]) for row in _load_data("shared")[table])
 
 
-def _adapted(entry: Entry, model: str, release: str) -> Entry:
+class _Context(Struct, frozen=True, kw_only=True):
+    """What a text shows about the model and the release, for commands; each may be empty."""
+
+    model: str
+    release: str
+    example: str
+    """A target instead of the one in the step, if the text excludes it, but shows no release."""
+
+
+def _adapted(entry: Entry, context: _Context) -> Entry:
     """Return an entry whose commands name the model and the release of a traceback."""
     return replace(
         entry,
-        check=_adapted_step(entry.check, model, release),
-        fix=tuple(_adapted_step(step, model, release) for step in entry.fix),
+        check=_adapted_step(entry.check, context),
+        fix=tuple(_adapted_step(step, context) for step in entry.fix),
     )
 
 
-def _adapted_step(step: Step, model: str, release: str) -> Step:
-    command = step.command
-    if release:
+def _adapted_step(step: Step, context: _Context) -> Step:
+    target = context.release or context.example
+    if target and ("Keras 2" not in step.text or _library(target) != "keras"):
         targets = _THIS_TARGET if "this release" in step.text else _EXAMPLE_TARGET
-        command = targets.sub(f"--target {release}", command)
-    words = command.split()
-    if model:
+        if example := targets.search(step.command):
+            step = Step(
+                text=_with_release(step.text, example[0].split()[1], target, context.release),
+                command=targets.sub(f"--target {target}", step.command),
+            )
+    words = step.command.split()
+    if context.model:
         position = words.index("--weights") + 1 if "--weights" in words else 2
         if words[position : position + 1] and words[position] in _PLACEHOLDERS:
-            words[position] = _quoted(model)
+            words[position] = _quoted(context.model)
     return replace(step, command=" ".join(words))
+
+
+_FOR_EXAMPLE: Final = re.compile(r",? for example (?:for )?$")
+
+
+def _with_release(text: str, example: str, target: str, release: str) -> str:
+    """
+    Return the text of a step that names the target of its command as an example.
+
+    :param example: the target in the step
+    :param target: the target that replaces it
+    :param release: the target, if it is the release that fails, and no example
+    """
+    before, named, after = text.partition(_display_name(example))
+    if not named or not before.endswith(" "):
+        return text
+    if release and (introduction := _FOR_EXAMPLE.search(before)) is not None:
+        is_redundant = "this release" in before
+        return (
+            f"{before[: introduction.start()]}{after}"
+            if is_redundant
+            else f"{before[: introduction.start()]} for {_display_name(target)}{after}"
+        )
+    return f"{before}{_display_name(target)}{after}"
+
+
+def _display_name(target: str) -> str:
+    """Return the name of a target in a sentence."""
+    if target == "keras3":
+        return "the newest Keras"
+    library, version = _library(target), target.removeprefix(_library(target))
+    names = {"tf": "TF", "keras": "Keras"}
+    return f"{names.get(library, library)} {version}".rstrip()
 
 
 def _quoted(path: str) -> str:
@@ -687,11 +770,18 @@ def explain_text(text: str, model: str | None = None) -> Explanation:
             best += _all_matches(unquoted, any_case, full_text, lines)
     best.sort(key=lambda match: (-match.confidence, -match.line))
     path, release = model or _model_path(full_text), _failing_release(full_text)
+    context = _Context(
+        model=path or _example_path(full_text),
+        release=release,
+        example="" if release else _shown_target("examples", full_text),
+    )
     return Explanation(
         matches=tuple(
-            replace(match, entry=_adapted(match.entry, path, release))
+            replace(match, entry=_adapted(match.entry, context))
             for match in [*_worth_showing(best)][:MOST]
-        )
+        ),
+        path=path,
+        release=release,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -149,6 +151,73 @@ def test_a_model_tests_the_answer(tmp_path: Path) -> None:
         command = None if loads else f"policytool migrate {display_path(path)}"
         assert result["matches"][0]["fix"][0]["command"] == command
     assert run("explain", MESSAGE, "--model", tmp_path / "gone.h5").code == Exit.FAILURE
+
+
+def test_the_model_that_a_traceback_names_is_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it is there and readable, the command is that of ``audit``, or there is a reason."""
+    monkeypatch.chdir(tmp_path)
+    text = f"load_model('net.h5')\n{MESSAGE}"
+    command = "policytool migrate net.h5 --target keras3"
+    assert policytool.explain(text).model is None
+    assert policytool.explain(text).matches[0].entry.fix[0].command == command
+    (tmp_path / "net.h5").write_bytes(b"not a model")
+    assert policytool.explain(text).model is None
+    shutil.copyfile(FIXTURES / "tf2.4/wrappers.h5", tmp_path / "net.h5")
+    tested = policytool.explain(text)
+    assert tested.to_dict() == policytool.explain(text, model="net.h5").to_dict()
+    assert tested.model is not None
+    audit = run("audit", "net.h5", "--target", "keras3", "--format", "json").json
+    (arguments,) = [fix["arguments"] for fix in audit["models"][0]["commands"]]
+    fixed = shlex.join(("policytool", "migrate", "net.h5", *arguments))
+    assert tested.matches[0].entry.fix[0].command == fixed
+
+
+def test_an_entry_that_does_not_convert_reads_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that changes policies is not replaced by one that converts the model."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(MIXED_H5, tmp_path / "net.h5")
+    message = "LossScaleOptimizer does not support wrapping optimizers with a clipnorm"
+    text = f"load_model('net.h5')\n{message}"
+    assert policytool.explain(text).model is None
+
+
+@pytest.mark.parametrize(
+    ("fixture", "release"), [("bidirectional_mixed.h5", "keras3.0"), ("wrappers.h5", "tf2.1")]
+)
+def test_the_release_of_a_traceback_is_the_one_that_is_tested(
+    fixture: str, release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command in the answer is one that ``migrate`` accepts."""
+    monkeypatch.chdir(tmp_path)
+    source = FIXTURES / "tf2.15" / fixture
+    shutil.copyfile(source if source.exists() else FIXTURES / "tf2.4" / fixture, "net.h5")
+    library = "tensorflow/python/keras" if release.startswith("tf") else "keras/src/models"
+    frame = f'  File "/v/{release}/lib/python3.8/site-packages/{library}/x.py", line 3, in f'
+    answer = policytool.explain(f"{frame}\nload_model('net.h5')\nkeras: Unknown layer: 'GRU'")
+    assert answer.model is not None
+    assert answer.model.release.replace(" ", "").lower() == release
+    commands = {step.command for match in answer for step in match.entry.fix if step.command}
+    for number, command in enumerate(sorted(commands)):
+        _, name, *words = shlex.split(command)
+        if name == "migrate":
+            assert run(name, *words, "-o", f"out{number}.h5").code == Exit.CLEAN
+
+
+def test_each_target_of_an_entry_is_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command for another release than the one that fails is one that ``migrate`` accepts."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(FIXTURES / "tf2.12/default_float32.keras", "net.keras")
+    module = "its parent module keras.engine.functional cannot be imported"
+    text = f"keras/src/models/x.py\nload_model('net.keras')\nTypeError: {module}"
+    fix = policytool.explain(text).matches[0].entry.fix
+    assert [(step.text, step.command) for step in fix] == [
+        ("Fix the model:", "policytool migrate net.keras --target keras3"),
+        ("Convert the model for TF 2.15:", "policytool migrate net.keras --target tf2.15"),
+    ]
 
 
 def test_a_training_configuration_that_fails_is_not_called_a_model_that_fails() -> None:

@@ -135,6 +135,7 @@ EXAMPLES: Final = {
     "weights-suffix": h5("tf2.15/default_float32.h5", "HDF5"),
     "load-weights-argument": h5("tf2.15/default_float32.h5", "dense"),
     "unbuilt-model": h5("tf2.15/default_float32.h5", "dense"),
+    "checkpoint-lookup-table": exported("tf2.3/string_lookup", "TF 2.5 and older store lookup"),
     "checkpoint-values": exported("tf2.15/default_float32", "dense"),
     "traced-dtype": exported("tf2.15/global_mixed_float16", "signature"),
     "no-keras-metadata": exported("tf2.15/default_float32", "TF 2.15"),
@@ -145,6 +146,7 @@ EXAMPLES: Final = {
     "missing-checkpoint": exported("tf2.15/default_float32", "SavedModel"),
     "checkpoint-dtype": exported("tf2.15/default_float32", "float32"),
     "damaged-checkpoint": exported("tf2.15/default_float32", "SavedModel"),
+    "policy-name-in-config": h5("policy_name.json"),
     "policy-as-dtype": Example(files={}, shown="mixed_bfloat16"),
     "policy-argument": Example(
         files={}, fix_files={"model.h5": "tf2.15/default_float32.h5"}, shown="mixed_bfloat16"
@@ -154,6 +156,7 @@ EXAMPLES: Final = {
     "converter-float16": h5("tf2.15/global_mixed_float16.h5", "mixed_float16"),
     "preset-config": exported("tf2.15/default_float32", "SavedModel"),
     "loss-scale-h5": h5("tf2.15/default_float32.h5", "Dense"),
+    "loss-scale-clipping": h5("tf2.15/adam_autowrap_mf16.h5", "loss scale dynamic"),
     "loss-scale-usage": h5("tf2.15/adam_autowrap_mf16.h5", "loss scale dynamic"),
     "legacy-optimizer": h5("tf2.15/adam_autowrap_mf16.h5", "TF 2.15"),
     "optimizer-keyword": h5("tf2.15/lso_fixed128.h5", "optimizer"),

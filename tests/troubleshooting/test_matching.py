@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policytool.releases.releases import descriptions
 from policytool.support.errors import UsageError
 from policytool.support.limits import override
 from policytool.troubleshooting.entries import (
@@ -222,6 +224,15 @@ def test_logs_boxes_and_typographic_quotes_do_not_matter(name: str) -> None:
         ("tensorflow/python/keras/engine/saving.py", "tf2.3"),
         ("tensorflow_core/python/keras/saving/save.py", "tf2.1"),
         ("site-packages/keras/saving/hdf5_format.py", "tf2.9"),
+        ("site-packages/keras/saving/serialization_lib.py", "tf2.12"),
+        ("/v/tf2.4/lib/python3.8/site-packages/tensorflow/python/keras/x.py", "tf2.4"),
+        (r"C:\envs\gpu_tf-2.10\Lib\site-packages\keras\engine\x.py", "tf2.10"),
+        ("/v/tensorflow_2.8.4/lib/python3.9/site-packages/keras/engine/x.py", "tf2.8"),
+        ("/v/keras3.7/lib/python3.11/site-packages/keras/src/saving/x.py", "keras3.7"),
+        ("/v/tf_keras2.18/lib/python3.11/site-packages/tf_keras/src/x.py", "tf_keras2.18"),
+        ("/v/tf2.15/lib/python3.11/site-packages/keras/src/models/x.py", "keras3"),
+        ("/v/tf2.15/lib/python3.11/site-packages/tf_keras/src/x.py", "tf_keras"),
+        ("/v/tf2.19/lib/python3.11/site-packages/keras/src/saving/x.py", "keras3.3"),
         ("x.py", "keras3.3"),
     ],
 )
@@ -250,6 +261,93 @@ def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> No
 def test_commands_name_the_model_and_the_release_of_the_text(text: str, command: str) -> None:
     """Modules, parts of paths and settings are not models; frames show the format of the model."""
     assert explain_text(text).matches[0].entry.fix[1].command == f"policytool {command}"
+
+
+@for_each(
+    ("call", "target"),
+    [
+        ("182, in load_model\n    return hdf5_format.load_model_from_hdf5(", "tf2.3"),
+        ("206, in load_model\n    return hdf5_format.load_model_from_hdf5(", "tf2.4"),
+        ("212, in load_model\n    return saved_model_load.load(", "tf2.4"),
+        ("201, in load_model\n    return hdf5_format.load_model_from_hdf5(", "tf2.5"),
+        ("206, in load_model\n    return saved_model_load.load(", "tf2.5"),
+    ],
+)
+def test_the_line_of_load_model_shows_the_release(call: str, target: str) -> None:
+    """TF 2.4 and 2.5 have the modules of TF 2.3."""
+    frame = f'  File "/v/site-packages/tensorflow/python/keras/saving/save.py", line {call}'
+    assert explain_text(f"{frame}\nValueError: Unknown layer: A").release == target
+
+
+def test_environments_have_names_of_targets() -> None:
+    """Every release that the name of an environment can show is a target."""
+    shown = set[str]()
+    for library, modules, majors in (
+        ("tf", "tensorflow", "2"),
+        ("keras", "keras/src", "3"),
+        ("tf_keras", "tf_keras", "2"),
+    ):
+        for minor in range(30):
+            path = f"/v/{library}{majors}.{minor}/lib/python3.11/site-packages/{modules}/x.py"
+            if release := explain_text(path).release:
+                shown.add(release)
+    known = {name for name, _ in descriptions()} - {"tf1.15"}
+    assert {name for name in known if "." in name} == shown
+
+
+def test_recorded_traceback_shows_no_release_of_another_library() -> None:
+    """Modules show TF, tf_keras or Keras 3, and for most releases not more."""
+    shown = {name: explain_text(row["traceback"]).release for name, row in RECORD.items()}
+    wrong = {
+        name: release
+        for name, release in shown.items()
+        if release and re.split(r"\d", release)[0] != re.split(r"\d", RECORD[name]["release"])[0]
+    }
+    assert wrong == {}
+    assert sum(map(bool, shown.values())) >= 100
+
+
+LAYER_FRAME: Final = '  File "/v/tensorflow/python/keras/engine/base_layer.py", line 2268, in '
+POLICY_NAME: Final = "TypeError: Cannot convert value 'mixed_float16' to a TensorFlow DType."
+
+
+@for_each(
+    ("text", "expected"),
+    [
+        (
+            "ValueError: LossScaleOptimizer does not support wrapping optimizers with a clipvalue.",
+            ["loss-scale-clipping"],
+        ),
+        ("LossScaleOptimizer does not support `clipnorm`.", ["loss-scale-usage"]),
+        (f"{LAYER_FRAME}_set_dtype_policy\n{POLICY_NAME}", ["policy-name-in-config"]),
+        (f"{LAYER_FRAME}cast\n{POLICY_NAME}", ["policy-as-dtype"]),
+        ("AttributeError: '_UserObject' object has no attribute 'add_slot'", ["add-slot"]),
+        ("AttributeError: '_UserObject' object has no attribute 'fit'", ["user-object"]),
+    ],
+)
+def test_similar_messages_have_different_causes(text: str, expected: list[str]) -> None:
+    """A message with a narrower cause does not match the entry of the others."""
+    assert [match.entry.id for match in explain_text(text).matches] == expected
+
+
+@for_each(
+    ("text", "step"),
+    [
+        ("Keyword argument not understood: x", "for this release, for example TF 2.9:"),
+        ("Unrecognized keyword arguments: x", "for this release, for example Keras 3.3:"),
+        ("keras/src/models/x.py\nUnrecognized keyword arguments: x", "for this release:"),
+        ("keras/src/engine/x.py\nNo module named 'keras.src.models'", "for TF 2.15:"),
+    ],
+)
+def test_a_step_names_one_release(text: str, step: str) -> None:
+    """The example in the sentence is the target of the command, or is left out."""
+    assert explain_text(text).matches[0].entry.fix[0].text == f"Convert the model {step}"
+
+
+def test_a_command_for_keras_2_keeps_its_target_in_a_traceback_of_keras_3() -> None:
+    text = "keras/src/models/x.py\nits parent module keras.src.engine.functional cannot be imported"
+    commands = [step.command for step in explain_text(text).matches[0].entry.fix]
+    assert [command.split()[-1] for command in commands] == ["keras3", "tf2.15"]
 
 
 MISSING: Final = "Layer 'd' expected 2 variables, but received 0 variables during loading."
