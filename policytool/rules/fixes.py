@@ -347,6 +347,12 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
     )
 
 
+def lacks_class(case: RuleInput, target: str) -> bool:
+    """Return whether migrate refuses a conversion because the target has no class of a layer."""
+    plan, _ = _plan(case, target)
+    return plan is not None and any(refusal.code == "class" for refusal in plan.refusals)
+
+
 def doubt_advice(case: RuleInput, target: str, name: str, otherwise: str) -> str:
     """
     Return advice for making a release certainly load the model.

@@ -252,9 +252,10 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
             package = "install tf_keras, and " if needs_tf_keras(case.model.observations) else ""
             return f"{package}use it as a layer: {call}"
         return _WITHOUT_CONFIG.get(case.document.format, rebuild)
-    if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
-        return f"if you trust its author, {rebuild}"
-    return _OBSTACLE_ADVICE.get(cause.kind, rebuild)
+    # a policy does not help if the release also lacks a class
+    if cause.kind in _OBSTACLE_ADVICE and not fixes.lacks_class(case, loader):
+        return _OBSTACLE_ADVICE[cause.kind]
+    return f"if you trust its author, {rebuild}" if _runs_code(case) else rebuild
 
 
 def _rebuild_advice(case: RuleInput) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from random import Random
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import h5_model, sequential
+from tests.helpers.small_models import h5_model, instance, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +72,26 @@ def test_any_model_has_a_finding_for_tensorflow_js() -> None:
         assert (finding.advice is None) is is_convertible
         assert planned.arguments == (("--target", "tfjs") if is_convertible else None)
         assert (planned.reason is None) is is_convertible
+
+
+def test_policy_is_no_advice_if_the_release_lacks_a_class(tmp_path: Path) -> None:
+    """TF 2.9 has no GroupNormalization, whatever the policy of the convolution is."""
+    convolution = instance(
+        "Conv1D",
+        name="conv",
+        dtype=instance("Policy", name="mixed_float16"),
+        filters=4,
+        kernel_size=[1],
+        groups=2,
+        batch_input_shape=[None, 4, 4],
+    )
+    path = tmp_path / "model.json"
+    model = sequential(convolution, instance("GroupNormalization", name="gn", groups=2))
+    path.write_text(json.dumps(model), encoding="utf-8")
+    findings = policytool.audit(path, target="tf2.9").findings
+    advice = [str(finding.advice) for finding in findings if finding.rule == "PT501"]
+    assert len(advice) == 2
+    assert not any("set a policy" in text for text in advice)
 
 
 def test_archives_are_audited_for_tensorflow_js_and_a_release() -> None:
