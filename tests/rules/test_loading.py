@@ -79,6 +79,7 @@ def test_policy_is_no_advice_if_the_release_lacks_a_class(tmp_path: Path) -> Non
     convolution = instance(
         "Conv1D",
         name="conv",
+        trainable=True,
         dtype=instance("Policy", name="mixed_float16"),
         filters=4,
         kernel_size=[1],
