@@ -95,6 +95,38 @@ def test_policy_is_no_advice_if_the_release_lacks_a_class(tmp_path: Path) -> Non
     assert not any("set a policy" in text for text in advice)
 
 
+def test_signatures_run_only_in_releases_with_their_ops() -> None:
+    """
+    ``tf.saved_model.load`` of TF 2.9 says "Op type not registered 'DisableCopyOnRead'", and that of
+    TF 2.12 loads such a model.
+    """
+    path = FIXTURES / "keras3.15/default_float32.export"
+    advice = {
+        target: next(
+            finding.advice
+            for finding in policytool.audit(path, target=target).findings
+            if finding.rule == "PT501"
+        )
+        for target in ("tf2.9", "tf2.12")
+    }
+    assert advice["tf2.12"] == "call its signatures with tf.saved_model.load"
+    assert str(advice["tf2.9"]).startswith(
+        "call its signatures with tf.saved_model.load in a later release: TF 2.9 and older"
+    )
+
+
+def test_vocabulary_that_the_release_never_stores_has_other_advice() -> None:
+    """TF 2.5 and older store none, also if it was an argument: saving again changes nothing."""
+    path = FIXTURES / "tf2.3/string_lookup"
+    (finding, *_) = (
+        entry for entry in policytool.audit(path, target="keras3").findings if entry.rule == "PT501"
+    )
+    advice = str(finding.advice)
+    assert "TF 2.5 and older store no vocabulary in configs" in advice
+    assert "was adapted" not in advice
+    assert "save the model again" not in advice
+
+
 def test_archives_are_audited_for_tensorflow_js_and_a_release() -> None:
     """TensorFlow.js is no release with an archive layout; this was a KeyError."""
     path = FIXTURES / "keras3.15/default_float32.keras"
