@@ -93,8 +93,8 @@ class FixedModel(Struct, frozen=True, kw_only=True):
 
     warnings: tuple[str, ...] = ()
     """
-    The information that the rewritten file lost: the warnings of migrate, and findings that
-    disappeared although they were not fixed.
+    What the rewritten file lost: information, by the warnings of migrate, the releases that loaded
+    only the original, and findings that disappeared although they were not fixed.
     """
 
     backup: str | None = None

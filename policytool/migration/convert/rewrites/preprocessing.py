@@ -19,8 +19,8 @@ from policytool.migration.convert.rewrites._base import (
     splice,
 )
 from policytool.migration.convert.target import display_value
-from policytool.migration.plan import REBUILD
 from policytool.migration.convert.tensor_facts import input_shape
+from policytool.migration.plan import REBUILD
 from policytool.model.calls import tensors
 from policytool.model.tree import INPUT_CLASS, LAYERS
 from policytool.model.tree.storage import DEPENDENCIES
