@@ -66,8 +66,10 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
         "resolved": [{"rule": "PT101", "path": "mlp/dense_a", "detail": ""}],
         "remaining": [],
         "warnings": [
-            "TF 2.3, TF 2.4 load the original, but not the fixed model: mixed policies are stored "
-            "as plain names, which need TF 2.5 or later"
+            (
+                "TF 2.3, TF 2.4 load the original, but not the fixed model: mixed policies are stored "
+                "as plain names, which need TF 2.5 or later"
+            )
         ],
         "backup": "a.h5.bak",
     }
