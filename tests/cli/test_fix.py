@@ -22,6 +22,10 @@ LOSING: Final = FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5"
 """Its loss scale stands in the policy alone."""
 
 DICTS: Final = FIXTURES / "tf2.15/global_mixed_float16.keras"
+LOST: Final = (
+    "TF 2.3, TF 2.4 load the original, but not the fixed model: mixed policies are stored as plain "
+    "names, which need TF 2.5 or later"
+)
 SAVEDMODEL: Final = FIXTURES / "tf2.3/exp_mf16_fixed128"
 
 
@@ -65,12 +69,7 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
         "arguments": [],
         "resolved": [{"rule": "PT101", "path": "mlp/dense_a", "detail": ""}],
         "remaining": [],
-        "warnings": [
-            (
-                "TF 2.3, TF 2.4 load the original, but not the fixed model: mixed policies are stored "
-                "as plain names, which need TF 2.5 or later"
-            )
-        ],
+        "warnings": [LOST],
         "backup": "a.h5.bak",
     }
     assert ended.json["models"][0]["findings"] == []
