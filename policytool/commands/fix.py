@@ -31,7 +31,9 @@ from policytool.rules.fixes import FixedModel, FixOutcome, UnfixedFinding
 from policytool.rules.selection.suppressions import Suppressions, suppress
 from policytool.support import limits, steps
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.grouping import group_pairs
 from policytool.support.processes import crash_guard
+from policytool.support.text.phrases import join_and_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -262,8 +264,20 @@ def _with_reason(safe: Merged, planned_findings: tuple[Finding, ...], reason: st
 
 
 def _warnings(migration: Migration) -> tuple[str, ...]:
-    return tuple(
-        note.message for note in migration.plan.notes if note.severity is plan.NoteSeverity.WARNING
+    """Return the warnings of migrate, and the releases that load only the original."""
+    planned = migration.plan
+    loading = {verdict.loader for verdict in planned.loaders_before if verdict.loads}
+    lost = group_pairs(
+        (verdict.explanation, release_name(verdict.loader))
+        for verdict in planned.loaders_after
+        if verdict.reason is not None and verdict.loader in loading
+    )
+    return (
+        *(note.message for note in planned.notes if note.severity is plan.NoteSeverity.WARNING),
+        *(
+            f"{join_and_count(names, None)} load the original, but not the fixed model: {reason}"
+            for reason, names in lost.items()
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from policytool.releases.releases import target_and_containers
 
 __all__ = [
     "Cause",
+    "LaterOps",
     "Layer",
     "Model",
     "Observation",
@@ -402,6 +403,15 @@ def verdict_for(verdicts: Sequence[Verdict], release: str) -> Verdict | None:
     return verdict_of(verdicts, target_and_containers(release)[0])
 
 
+class LaterOps(Struct, frozen=True, kw_only=True):
+    """The ops of a SavedModel because of which older releases do not run its signatures."""
+
+    newest_without: str
+    """The newest tested release that lacks them."""
+
+    ops: tuple[str, ...]
+
+
 class Model(Struct, frozen=True, kw_only=True):
     """A saved model."""
 
@@ -414,6 +424,9 @@ class Model(Struct, frozen=True, kw_only=True):
     layers: tuple[Layer, ...]
     optimizer: Optimizer | None = None
     signatures: tuple[Signature, ...] = ()
+    later_ops: LaterOps | None = None
+    """None if all tested releases have the ops of the signatures, and for other formats."""
+
     observations: tuple[Observation, ...] = ()
     loaders: tuple[Verdict, ...] = ()
     """The verdict of each release on the file."""

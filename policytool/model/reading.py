@@ -135,6 +135,7 @@ def describe(stored: compatibility.StoredVariables) -> LoadedModel:
         layers=layers,
         optimizer=optimizer,
         signatures=traced_dtypes.signatures(document),
+        later_ops=traced_dtypes.later_ops(document),
         observations=(
             *traced_dtypes.disagreements(layers, placed.sites, own_tallies),
             *document.observations,
@@ -322,6 +323,7 @@ def _without_config(document: Document) -> Model:
         writer=document.writer,
         layers=layers,
         signatures=traced_dtypes.signatures(document),
+        later_ops=traced_dtypes.later_ops(document),
         observations=(
             _no_policies(document, layers),
             *_about_others(others),

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from policytool.formats.document import Observation, TracedOp
+from policytool.model.model import LaterOps
 from policytool.model.tree.site import with_sites_above
 from policytool.releases import graph_ops, symbols
 from policytool.releases.dtypes import is_float
+from policytool.releases.releases import position
 from policytool.support import steps
 from policytool.support.grouping import group_pairs
 from policytool.support.text.phrases import join_first
@@ -108,6 +110,24 @@ class Tally:
 def _amp_list(op: str, dtype: str) -> str | None:
     """Return the list of automatic mixed precision that has an op; it has no list for integers."""
     return graph_ops.amp_list(op, dtype) if is_float(dtype) else None
+
+
+def later_ops(document: Document) -> LaterOps | None:
+    """
+    Return the ops that the most releases lack. A release reads all functions of a SavedModel, so it
+    also fails for an op that no signature calls (measured in TF 2.4, 2.5 and 2.9).
+    """
+    if document.format != "savedmodel":
+        return None
+    ops_by_release = group_pairs(
+        (release, op)
+        for op in sorted(document.ops)
+        if (release := graph_ops.newest_without(op)) is not None
+    )
+    if not ops_by_release:
+        return None
+    newest = max(ops_by_release, key=position)
+    return LaterOps(newest_without=newest, ops=tuple(ops_by_release[newest]))
 
 
 def signatures(document: Document) -> tuple[Signature, ...]:

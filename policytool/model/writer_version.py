@@ -643,11 +643,21 @@ def _note_policy(class_name: str, config: dict[str, Json], traits: ConfigTraits)
         traits.stateful_policies.add(name)
     if is_fused(class_name, config):
         traits.fused.add((class_name, name))
-    traits.mixed_groups |= name.startswith("mixed_") and _exceeds_one(config.get("groups"))
+    traits.mixed_groups |= (
+        class_name in _GROUPED and name.startswith("mixed_") and _exceeds_one(config.get("groups"))
+    )
     for key, value in config.items():
         if key.endswith("_initializer") and isinstance(value, dict):
             traits.drawn.add((str(keras_objects.class_of(value)), name))
 
+
+_GROUPED: Final = frozenset(
+    {f"{name}{rank}D" for name in ("Conv", "Convolution") for rank in (1, 2, 3)}
+)
+"""
+The convolutions that compute groups. Others ignore ``groups``, and a GroupNormalization divides its
+channels into them (measured with 10 classes in TF 2.9).
+"""
 
 _RECURRENT: Final = frozenset({"SimpleRNN", "LSTM", "GRU"})
 """The classes with states that were measured with ``stateful``."""

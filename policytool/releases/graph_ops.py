@@ -30,6 +30,7 @@ class _Ops(Struct, frozen=True, kw_only=True):
     held: Mapping[str, Sequence[str]]
     defaults: Mapping[str, Mapping[str, Sequence[str]]]
     int32: frozenset[str]
+    later: Mapping[str, str]
 
 
 def moves_values(op: str) -> bool:
@@ -101,6 +102,11 @@ def accepts(op: str, number: float, dtypes: Collection[str]) -> bool:
     return not takes_integers or "int32" in dtypes or op in _ops().int32
 
 
+def newest_without(op: str) -> str | None:
+    """Return the newest tested release of TensorFlow that lacks an op; None if all have it."""
+    return _ops().later.get(op)
+
+
 @cache
 def _ops() -> _Ops:
     facts = data.read("graph_ops")
@@ -110,6 +116,7 @@ def _ops() -> _Ops:
         held=facts["held"],
         defaults=facts["defaults"],
         int32=frozenset(facts["int32"]),
+        later=facts["later"],
     )
 
 

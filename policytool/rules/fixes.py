@@ -93,8 +93,8 @@ class FixedModel(Struct, frozen=True, kw_only=True):
 
     warnings: tuple[str, ...] = ()
     """
-    The information that the rewritten file lost: the warnings of migrate, and findings that
-    disappeared although they were not fixed.
+    What the rewritten file lost: information, by the warnings of migrate, the releases that loaded
+    only the original, and findings that disappeared although they were not fixed.
     """
 
     backup: str | None = None
@@ -345,6 +345,12 @@ def conversion_advice(case: RuleInput, target: str, otherwise: str) -> str | Non
         f"migrate --target {target} converts the model, but its compatibility with {name} is "
         f"unknown: {verdict.not_judged}"
     )
+
+
+def lacks_class(case: RuleInput, target: str) -> bool:
+    """Return whether migrate refuses a conversion because the target has no class of a layer."""
+    plan, _ = _plan(case, target)
+    return plan is not None and any(refusal.code == "class" for refusal in plan.refusals)
 
 
 def doubt_advice(case: RuleInput, target: str, name: str, otherwise: str) -> str:

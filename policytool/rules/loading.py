@@ -23,6 +23,7 @@ from policytool.releases.releases import (
     generation_of,
     get,
     newest,
+    position,
     release_name,
     running_release,
     target_and_containers,
@@ -251,10 +252,21 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
         if call is not None:
             package = "install tf_keras, and " if needs_tf_keras(case.model.observations) else ""
             return f"{package}use it as a layer: {call}"
-        return _WITHOUT_CONFIG.get(case.document.format, rebuild)
-    if cause.kind not in _OBSTACLE_ADVICE and _runs_code(case):
-        return f"if you trust its author, {rebuild}"
-    return _OBSTACLE_ADVICE.get(cause.kind, rebuild)
+        advice = _WITHOUT_CONFIG.get(case.document.format, rebuild)
+        return f"{advice}{_releases_with_ops(case, loader)}"
+    # a policy does not help if the release also lacks a class
+    if cause.kind in _OBSTACLE_ADVICE and not fixes.lacks_class(case, loader):
+        return _OBSTACLE_ADVICE[cause.kind]
+    return f"if you trust its author, {rebuild}" if _runs_code(case) else rebuild
+
+
+def _releases_with_ops(case: RuleInput, loader: str) -> str:
+    """Return which releases run the signatures of a SavedModel; nothing if the release does."""
+    later = case.model.later_ops
+    if later is None or position(loader) > position(later.newest_without):
+        return ""
+    name = release_name(later.newest_without)
+    return f" in a later release: {name} and older do not have its op {later.ops[0]}"
 
 
 def _rebuild_advice(case: RuleInput) -> str:

@@ -22,6 +22,10 @@ LOSING: Final = FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5"
 """Its loss scale stands in the policy alone."""
 
 DICTS: Final = FIXTURES / "tf2.15/global_mixed_float16.keras"
+LOST: Final = (
+    "TF 2.3, TF 2.4 load the original, but not the fixed model: mixed policies are stored as plain "
+    "names, which need TF 2.5 or later"
+)
 SAVEDMODEL: Final = FIXTURES / "tf2.3/exp_mf16_fixed128"
 
 
@@ -65,7 +69,7 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
         "arguments": [],
         "resolved": [{"rule": "PT101", "path": "mlp/dense_a", "detail": ""}],
         "remaining": [],
-        "warnings": [],
+        "warnings": [LOST],
         "backup": "a.h5.bak",
     }
     assert ended.json["models"][0]["findings"] == []
@@ -184,6 +188,17 @@ def test_fix_keeps_the_model_loadable_in_the_target() -> None:
         "TF 2.3 loads the original, but would fail to load the result"
     )
     assert fix("--target", "tf2.15").code == 0
+
+
+def test_releases_that_load_only_the_original_are_a_warning() -> None:
+    """TF 2.3, which wrote the file, and TF 2.4 fail: Cannot convert value 'mixed_float16'."""
+    copied(FIXTURES / "tf2.3/exp_mf16_none.h5", "a.h5")
+    done = of(fix("a.h5"), "a.h5")
+    assert done["outcome"] == "fixed"
+    (warning,) = done["warnings"]
+    assert warning.partition(": ")[0].endswith("TF 2.4 load the original, but not the fixed model")
+    releases = policytool.inspect("a.h5").releases
+    assert {releases[name].loads for name in ("tf2.4", "tf2.5")} == {False, True}
 
 
 def test_file_that_cannot_be_written_does_not_affect_the_other() -> None:

@@ -395,6 +395,12 @@ def test_layer_without_an_op_in_its_dtype_has_a_note() -> None:
     assert "graph differs" not in TABLE.render(whole(traced_in("float16")), View(width=160))
 
 
+def test_releases_without_an_op_do_not_run_signatures() -> None:
+    """TF 2.9 fails to load the graph, and TF 2.12 loads it."""
+    text = TABLE.render(inspected("keras3.15/default_float32.export"), View(width=400))
+    assert "; not in TF 2.9 and older, which do not have the op DisableCopyOnRead" in text
+
+
 def test_graph_without_declared_dtypes_has_no_contradiction() -> None:
     """The dtypes of the signature are reported and not checked."""
     assert "computes in float16 and float32\n" in TABLE.render(whole(scopes()), View())

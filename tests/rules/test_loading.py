@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from random import Random
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers.damaged_variables import damaged_copy
 from tests.helpers.paths import FIXTURES
-from tests.helpers.small_models import h5_model, sequential
+from tests.helpers.small_models import h5_model, instance, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +72,59 @@ def test_any_model_has_a_finding_for_tensorflow_js() -> None:
         assert (finding.advice is None) is is_convertible
         assert planned.arguments == (("--target", "tfjs") if is_convertible else None)
         assert (planned.reason is None) is is_convertible
+
+
+def test_policy_is_no_advice_if_the_release_lacks_a_class(tmp_path: Path) -> None:
+    """TF 2.9 has no GroupNormalization, whatever the policy of the convolution is."""
+    convolution = instance(
+        "Conv1D",
+        name="conv",
+        trainable=True,
+        dtype=instance("Policy", name="mixed_float16"),
+        filters=4,
+        kernel_size=[1],
+        groups=2,
+        batch_input_shape=[None, 4, 4],
+    )
+    path = tmp_path / "model.json"
+    model = sequential(convolution, instance("GroupNormalization", name="gn", groups=2))
+    path.write_text(json.dumps(model), encoding="utf-8")
+    findings = policytool.audit(path, target="tf2.9").findings
+    advice = [str(finding.advice) for finding in findings if finding.rule == "PT501"]
+    assert len(advice) == 2
+    assert not any("set a policy" in text for text in advice)
+
+
+def test_signatures_run_only_in_releases_with_their_ops() -> None:
+    """
+    ``tf.saved_model.load`` of TF 2.9 says "Op type not registered 'DisableCopyOnRead'", and that of
+    TF 2.12 loads such a model.
+    """
+    path = FIXTURES / "keras3.15/default_float32.export"
+    advice = {
+        target: next(
+            finding.advice
+            for finding in policytool.audit(path, target=target).findings
+            if finding.rule == "PT501"
+        )
+        for target in ("tf2.9", "tf2.12")
+    }
+    assert advice["tf2.12"] == "call its signatures with tf.saved_model.load"
+    assert str(advice["tf2.9"]).startswith(
+        "call its signatures with tf.saved_model.load in a later release: TF 2.9 and older"
+    )
+
+
+def test_vocabulary_that_the_release_never_stores_has_other_advice() -> None:
+    """TF 2.5 and older store none, also if it was an argument: saving again changes nothing."""
+    path = FIXTURES / "tf2.3/string_lookup"
+    (finding, *_) = (
+        entry for entry in policytool.audit(path, target="keras3").findings if entry.rule == "PT501"
+    )
+    advice = str(finding.advice)
+    assert "TF 2.5 and older store no vocabulary in configs" in advice
+    assert "was adapted" not in advice
+    assert "save the model again" not in advice
 
 
 def test_archives_are_audited_for_tensorflow_js_and_a_release() -> None:

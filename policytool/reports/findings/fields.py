@@ -258,7 +258,7 @@ _FIX: Final[Record[FixedModel]] = Record(
             TEXTS,
             "Arguments to append to `policytool migrate PATH` for the same result.",
         ),
-        Field("warnings", TEXTS, "Information that the rewritten file no longer contains."),
+        Field("warnings", TEXTS, "Information and releases that the model loses."),
         Field(
             "backup", OPTIONAL_TEXT, "Path of the backup of the original; null if there is none."
         ),

@@ -23,7 +23,7 @@ from policytool.model.model import Effect, Source
 from policytool.model.signature_layers import is_default, layer_call, needs_tf_keras
 from policytool.releases import dtypes
 from policytool.releases.dtypes import HALVES
-from policytool.releases.releases import CURRENT, EXPORTERS
+from policytool.releases.releases import CURRENT, EXPORTERS, release_name
 from policytool.reports import layout
 from policytool.reports.fields import table_cells, table_columns
 from policytool.reports.inspection._layer_tree import has_only_weights, layer_table
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import FittingArchitectures, SelectedInspection
     from policytool.formats.document import TracedOp
-    from policytool.model.model import Layer, Model, Signature
+    from policytool.model.model import LaterOps, Layer, Model, Signature
     from policytool.reports.layout import View
 
 
@@ -406,9 +406,20 @@ def _serving(model: Model) -> Sentence | None:
         f"{programs} run its {'signatures' if further_count else 'signature'} "
         f"{signature_words(first, with_shapes=False)}{others}"
         f"{'' if every_layer else _layer_words(running)}"
+        f"{_without_ops(model.later_ops)}"
         f"{package}"
     )
     return Sentence(text=text, tone=Tone.GOOD)
+
+
+def _without_ops(later: LaterOps | None) -> str:
+    """Return which releases cannot run a graph because of its ops; nothing if all can."""
+    if later is None:
+        return ""
+    return (
+        f"; not in {release_name(later.newest_without)} and older, which do not have the "
+        f"op{'s' if later.ops[1:] else ''} {join_and_count(later.ops, _LAYERS)}"
+    )
 
 
 def _layer_words(signatures: Sequence[Signature]) -> str:

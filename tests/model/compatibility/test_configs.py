@@ -778,6 +778,18 @@ def test_calls_and_layers_that_one_release_does_not_support(
     assert text not in str(verdicts[later].explanation)
 
 
+@pytest.mark.parametrize("class_name", ["GroupNormalization", "Conv2DTranspose"])
+def test_groups_of_other_layers_are_not_those_of_a_convolution(
+    tmp_path: Path, class_name: str
+) -> None:
+    """TF 2.9 builds a Conv2DTranspose with groups, and has no GroupNormalization."""
+    layer = _entry(class_name, _reference("x"), groups=2, dtype="mixed_float16")
+    model = _functional("model", _input("x", 4, 4, 4), layer, outputs=[[str(layer["name"]), 0, 0]])
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    assert "convolution with groups" not in str(policytool.inspect(path).releases["tf2.9"])
+
+
 @pytest.mark.parametrize("loader", ["tf2.15", "keras3.0", "keras3.15"])
 def test_no_release_finds_a_layer_that_the_model_lacks(tmp_path: Path, loader: str) -> None:
     """Keras 3.15 says: Missing node: absent."""

@@ -20,6 +20,7 @@ from policytool.migration.convert.rewrites._base import (
 )
 from policytool.migration.convert.target import display_value
 from policytool.migration.convert.tensor_facts import input_shape
+from policytool.migration.plan import REBUILD
 from policytool.model.calls import tensors
 from policytool.model.tree import INPUT_CLASS, LAYERS
 from policytool.model.tree.storage import DEPENDENCIES
@@ -27,7 +28,7 @@ from policytool.releases import dtypes, generations
 from policytool.releases.keras_objects import snake_case
 from policytool.releases.layer_classes import layer_facts
 from policytool.releases.policy import Policy, policy_from_name
-from policytool.releases.releases import release_name
+from policytool.releases.releases import release_name, releases_in
 from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
@@ -253,9 +254,12 @@ def _without_vocabulary(unit: Unit, context: ConversionContext) -> Unit:
     model is refused.
     """
     told_of = context.log
+    has_no_words = context.source_release in _WITHOUT_WORDS
     advice = (
-        f"{unit.path} ({unit.class_name}) was adapted, but the config in the file "
-        "does not contain its vocabulary"
+        f"{unit.path} ({unit.class_name}): TF 2.5 and older store no vocabulary in configs"
+        if has_no_words
+        else f"{unit.path} ({unit.class_name}) was adapted, but the config in the file does not "
+        "contain its vocabulary"
     )
     if context.loaded.document.tensors is None:
         told_of.caution("vocabulary", unit, f"{advice}; adapt it again before use")
@@ -270,9 +274,18 @@ def _without_vocabulary(unit: Unit, context: ConversionContext) -> Unit:
     told_of.refuse(
         "vocabulary",
         unit,
-        f"{advice}; pass the vocabulary to the layer and save the model again",
+        f"{advice}; {REBUILD}; pass the vocabulary to the rebuilt layer"
+        if has_no_words
+        else f"{advice}; pass the vocabulary to the layer and save the model again",
     )
     return unit
+
+
+_WITHOUT_WORDS: Final = releases_in("tf1.15 to tf2.5")
+"""
+The releases that store no vocabulary in the config of a lookup or TextVectorization, even if it was
+passed to the layer (measured in TF 2.3 to 2.5).
+"""
 
 
 _IN_FLOATX: Final = frozenset({"tf2.1", "tf2.2", "tf2.3", "tf2.4"})
