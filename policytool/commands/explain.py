@@ -6,7 +6,7 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -17,8 +17,6 @@ from policytool.support.errors import PolicytoolError, UsageError
 from policytool.troubleshooting.entries import Explanation, Step, TestedModel, explain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from policytool.formats.discovery import Input
     from policytool.model.model import Verdict
     from policytool.rules import RuleInput
@@ -67,13 +65,13 @@ def _tested(explanation: Explanation, path: str) -> Explanation:
     """
     failing = _target(explanation)
     trial = _trial(path)
-    tested, answer = trial(failing)
+    tested, answer = trial(failing, is_failing=True)
 
     def tested_step(step: Step) -> Step:
         if not _converts(step):
             return step
-        verdict, other = trial(_target_of(step) or failing)
-        return answer if verdict.release == tested.release else _for_release(other, verdict.release)
+        other_tested, other = trial(_target_of(step) or failing, is_failing=False)
+        return answer if other_tested.release == tested.release else other
 
     def steps(entry: Entry) -> tuple[Step, ...]:
         return tuple(dict.fromkeys(tested_step(step) for step in entry.fix))
@@ -85,21 +83,26 @@ def _tested(explanation: Explanation, path: str) -> Explanation:
     return replace(explanation, model=tested, matches=matches)
 
 
-def _fix(tested: TestedModel, needed_name: str | None, obstacle: str | None) -> Step:
+def _fix(
+    tested: TestedModel, needed_name: str | None, obstacle: str | None, *, is_failing: bool
+) -> Step:
     """
     Return the step that fixes the model.
 
     :param needed_name: the command that renames the file, if it needs nothing else
     :param obstacle: the reason why no command fixes the model; None if it needs none
+    :param is_failing: whether the release is the one that fails, and no other one
     """
+    release = "" if is_failing else f" for {tested.release}"
     if needed_name is not None:
         return Step(text="Rename the file:", command=needed_name)
     if tested.arguments is not None:
         words = ("policytool", "migrate", tested.path, *tested.arguments)
-        return Step(text="Fix the model:", command=shlex.join(words))
+        text = "Fix the model:" if is_failing else f"Convert the model{release}:"
+        return Step(text=text, command=shlex.join(words))
     if obstacle is not None:
-        return Step(text=f"No command fixes the model: {obstacle}.")
-    return Step(text="The model needs no conversion for this release.")
+        return Step(text=f"No command fixes the model{release}: {obstacle}.")
+    return Step(text=f"The model needs no conversion{release or ' for this release'}.")
 
 
 _CONVERSION: Final = re.compile(
@@ -113,23 +116,17 @@ def _converts(step: Step) -> bool:
     return _CONVERSION.fullmatch(step.command) is not None and _target_of(step) != TFJS
 
 
-def _for_release(answer: Step, release: str) -> Step:
-    """Return an answer about a release other than the one that printed the text."""
-    text = (
-        answer.text.replace("Fix the model:", f"Convert the model for {release}:")
-        .replace("No command fixes the model:", f"No command fixes the model for {release}:")
-        .replace("for this release", f"for {release}")
-    )
-    return replace(answer, text=text)
-
-
 def _target_of(step: Step) -> str:
     """Return the target of a command; empty without one."""
     name = _TARGET.search(step.command)
     return name[1] if name is not None else ""
 
 
-def _trial(path: str) -> Callable[[str], tuple[TestedModel, Step]]:
+class _Trial(Protocol):
+    def __call__(self, target: str, *, is_failing: bool) -> tuple[TestedModel, Step]: ...
+
+
+def _trial(path: str) -> _Trial:
     """
     Return a function that returns what a release does with a model, and the step that fixes it,
     with the command that ``audit`` prints. The model is read once.
@@ -145,14 +142,16 @@ def _trial(path: str) -> Callable[[str], tuple[TestedModel, Step]]:
         case = audit.read_model(source)
 
     @cache
-    def trial(target: str) -> tuple[TestedModel, Step]:
+    def trial(target: str, *, is_failing: bool) -> tuple[TestedModel, Step]:
         with steps.budget(source.display_path):
-            return _tested_model(case, source, target)
+            return _tested_model(case, source, target, is_failing=is_failing)
 
     return trial
 
 
-def _tested_model(case: RuleInput, source: Input, target: str) -> tuple[TestedModel, Step]:
+def _tested_model(
+    case: RuleInput, source: Input, target: str, *, is_failing: bool
+) -> tuple[TestedModel, Step]:
     """Return what a release does with a model, with the fix that ``audit`` prints, and its step."""
     from policytool.commands import audit
     from policytool.rules import AuditOptions
@@ -173,7 +172,7 @@ def _tested_model(case: RuleInput, source: Input, target: str) -> tuple[TestedMo
         is_compiled=training is None or training.outcome is Outcome.LOADS,
         arguments=None if loads and not fails_to_compile else fix,
     )
-    return tested, _fix(tested, file_names.needed_name(verdict), obstacle)
+    return tested, _fix(tested, file_names.needed_name(verdict), obstacle, is_failing=is_failing)
 
 
 def _target(explanation: Explanation) -> str:
