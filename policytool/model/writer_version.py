@@ -494,7 +494,8 @@ def _missing_keys(class_name: str, config: Mapping[str, Json]) -> Iterator[tuple
                 yield from _absent("connected layer", entry)
             calls = entry.get("inbound_nodes")
             for call in calls if isinstance(calls, list) else ():
-                if isinstance(call, dict):  # Keras 2 writes lists
+                # Keras 2 writes lists, or a dict of the inputs by their names
+                if isinstance(call, dict) and ("args" in call or "kwargs" in call):
                     yield from _absent("call", call)
 
 

@@ -79,6 +79,16 @@ def test_no_release_loads_a_model_without_a_needed_key(
             assert f"has no `{key}`" in plan.refusals[0].message
 
 
+def test_inputs_by_name_are_no_incomplete_call(tmp_path: Path) -> None:
+    """Keras 2 writes the inputs of a DenseFeatures as a dict."""
+    model = json.loads((FIXTURES / KERAS2_MODEL).read_text(encoding="utf-8"))
+    (layer,) = model["config"]["layers"][1:2]
+    layer["inbound_nodes"] = [{"x": layer["inbound_nodes"][0][0]}]
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    assert {"tf2.15", "tf_keras2.21"} <= loading(reading.load_model(document(path, str(path))))
+
+
 @for_each(
     ("name", "place", "key"),
     [
