@@ -185,7 +185,7 @@ def _discretizes_halves(evidence: Evidence) -> bool:
 def _discretizes_half_inputs(evidence: Evidence) -> bool:
     """
     Return whether a Discretization is called on an input in float16, which TF 2.9 and later do not
-    cast.
+    cast if it returns integers.
     """
     if evidence.shapes is None:
         return False
@@ -199,7 +199,19 @@ def _discretizes_half_inputs(evidence: Evidence) -> bool:
         name in halves
         for index, site in enumerate(sites)
         if site.class_name == "Discretization"
+        and (site.config or {}).get("output_mode", "int") == "int"
         for name, _ in inbound_nodes.tensors(evidence.shapes.entry(index).get("inbound_nodes"))
+    )
+
+
+def _normalizes_in(*dtypes: str) -> Callable[[Evidence], bool]:
+    """Return a test for a Normalization of TF 2.5 with one of some policies."""
+    return lambda evidence: (
+        evidence.is_written_in("tf2.5")
+        and any(
+            name == "Normalization" and policy in dtypes
+            for name, policy in evidence.traits.layer_policies
+        )
     )
 
 
@@ -794,6 +806,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             ("tf2.5", lambda evidence: _has_discretization_of(evidence, "tf2.3 to tf2.4")),
             ("tf2.9 on", lambda evidence: _has_discretization_of(evidence, "tf2.5")),
         )
+    ),
+    # Measured with functional, Sequential and subclassed models with four policies
+    _row(
+        Obstacle.STORAGE,
+        "savedmodel",
+        "tf2.3 to tf2.4",
+        "a Normalization of TF 2.5 has statistics in the dtype of its policy, not in float32",
+        _normalizes_in("float16", "bfloat16", "float64"),
     ),
     # Files of TF 2.15, which TF 2.9 loads: "expected a Tensor in checkpoint_key"
     _row(

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import policytool
+from policytool.formats.document import Document
+from policytool.model import writer_version
+from policytool.model.compatibility.evidence import Evidence
 from policytool.model.compatibility.file_names import needed_name, without_path
-from policytool.model.compatibility.incompatibilities import EXPORTED
+from policytool.model.compatibility.incompatibilities import EXPORTED, REFUSALS
 from policytool.releases.releases import KERAS3, family_of
 from tests.helpers import changed_fixtures
 from tests.helpers.convertible_models import input2
@@ -502,13 +506,20 @@ def test_keras_3_0_restores_a_bidirectional_without_variables(tmp_path: Path) ->
     assert reason not in str(_verdicts(empty)["keras3.0"].causes)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_discretization_of_an_input_in_float16(dtype: str, tmp_path: Path) -> None:
-    """TF 2.9 to 2.15 and tf_keras 2.21 do not cast it, and TF 2.4 and 2.5 do."""
+@pytest.mark.parametrize(
+    ("dtype", "mode"),
+    [("float16", {}), ("float32", {}), ("float64", {}), ("float16", {"output_mode": "multi_hot"})],
+)
+def test_discretization_of_an_input_in_float16(
+    dtype: str, mode: dict[str, str], tmp_path: Path
+) -> None:
+    """
+    TF 2.9 to 2.15 and tf_keras 2.21 do not cast it if they return integers, and TF 2.4 and 2.5 do.
+    """
     place = input2("a", 3)
     place["config"]["dtype"] = dtype
     config = {"name": "b", "trainable": True, "dtype": "float32", "bins": [0.0, 1.0]}
-    layer = {**instance("Discretization", **config), "name": "b"}
+    layer = {**instance("Discretization", **config, **mode), "name": "b"}
     layer["inbound_nodes"] = [[["a", 0, 0, {}]]]
     model = h5_model(tmp_path / "m.h5", functional(place, layer), weights=False)
     reason = "a Discretization has an input in float16, which the op Bucketize does not support"
@@ -518,4 +529,21 @@ def test_discretization_of_an_input_in_float16(dtype: str, tmp_path: Path) -> No
         if reason in [cause.reason for cause in verdict.causes]
     }
     failing = {"tf2.9", "tf2.12", "tf2.15", "tf_keras2.21"}
-    assert found == (failing if dtype == "float16" else set())
+    assert found == (failing if dtype == "float16" and not mode else set())
+
+
+@pytest.mark.parametrize(
+    ("policy", "fails"), [("float16", True), ("float64", True), ("mixed_float16", False)]
+)
+def test_statistics_of_normalization_in_another_dtype(policy: str, *, fails: bool) -> None:
+    """TF 2.3 and 2.4 create them in float32, and do not restore others."""
+    layer = instance("Normalization", name="n", trainable=True, dtype=policy, axis=[-1])
+    found = Evidence(
+        document=Document(path="m", format="savedmodel"),
+        traits=writer_version.of(sequential(layer)),
+        releases=frozenset({"tf2.5"}),
+    )
+    reason = "a Normalization of TF 2.5 has statistics in the dtype of its policy, not in float32"
+    (row,) = (row for row in REFUSALS if row.reason == reason)
+    assert row.shows(found) is fails
+    assert not row.shows(replace(found, releases=frozenset({"tf2.9"})))

@@ -101,6 +101,7 @@ CLAIMED: Final = (
     "TF 2.12 does not restore the lookup tables of later releases",
     "a FeatureSpace is not a Keras model",
     "a Normalization has one mean for several values, which Keras 3.0 to 3.6 do not repeat",
+    "a Normalization of TF 2.5 has statistics in the dtype of its policy, not in float32",
     "a layer counts the words of a vocabulary that JSON does not contain",
     "a layer pads counts of words to a maximum number that its config does not have",
     "a tf-idf layer pads its weights to a number of words that its vocabulary does not have",
