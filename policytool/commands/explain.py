@@ -6,8 +6,9 @@ import re
 import shlex
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from policytool.model.compatibility import file_names
@@ -17,6 +18,8 @@ from policytool.support.errors import PolicytoolError, UsageError
 from policytool.troubleshooting.entries import Explanation, Step, TestedModel, explain_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from policytool.formats.discovery import Input
     from policytool.model.model import Verdict
     from policytool.rules import RuleInput
@@ -64,14 +67,16 @@ def _tested(explanation: Explanation, path: str) -> Explanation:
     :raises ModelFileError: if the model cannot be read
     """
     failing = _target(explanation)
-    trial = _trial(path)
-    tested, answer = trial(failing, is_failing=True)
+    trial_of = _trials(path)
+    trial = trial_of(failing)
 
     def tested_step(step: Step) -> Step:
         if not _converts(step):
             return step
-        other_tested, other = trial(_target_of(step) or failing, is_failing=False)
-        return answer if other_tested.release == tested.release else other
+        other = trial_of(_target_of(step) or failing)
+        if other.tested.release == trial.tested.release:
+            return trial.step(is_failing=True)
+        return other.step(is_failing=False)
 
     def steps(entry: Entry) -> tuple[Step, ...]:
         return tuple(dict.fromkeys(tested_step(step) for step in entry.fix))
@@ -80,29 +85,35 @@ def _tested(explanation: Explanation, path: str) -> Explanation:
         replace(match, entry=replace(match.entry, fix=steps(match.entry)))
         for match in explanation.matches
     )
-    return replace(explanation, model=tested, matches=matches)
+    return replace(explanation, model=trial.tested, matches=matches)
 
 
-def _fix(
-    tested: TestedModel, needed_name: str | None, obstacle: str | None, *, is_failing: bool
-) -> Step:
-    """
-    Return the step that fixes the model.
+class _Trial(Struct, frozen=True, kw_only=True):
+    """What a release does with a model, and what ``audit`` says about it."""
 
-    :param needed_name: the command that renames the file, if it needs nothing else
-    :param obstacle: the reason why no command fixes the model; None if it needs none
-    :param is_failing: whether the release is the one that fails, and no other one
-    """
-    release = "" if is_failing else f" for {tested.release}"
-    if needed_name is not None:
-        return Step(text="Rename the file:", command=needed_name)
-    if tested.arguments is not None:
-        words = ("policytool", "migrate", tested.path, *tested.arguments)
-        text = "Fix the model:" if is_failing else f"Convert the model{release}:"
-        return Step(text=text, command=shlex.join(words))
-    if obstacle is not None:
-        return Step(text=f"No command fixes the model{release}: {obstacle}.")
-    return Step(text=f"The model needs no conversion{release or ' for this release'}.")
+    tested: TestedModel
+    needed_name: str | None
+    """The command that renames the file, if it needs nothing else."""
+
+    obstacle: str | None
+    """The reason why no command fixes the model; None if it needs none."""
+
+    def step(self, *, is_failing: bool) -> Step:
+        """
+        Return the step that fixes the model.
+
+        :param is_failing: whether the release is the one that fails, and no other one
+        """
+        release = "" if is_failing else f" for {self.tested.release}"
+        if self.needed_name is not None:
+            return Step(text="Rename the file:", command=self.needed_name)
+        if self.tested.arguments is not None:
+            words = ("policytool", "migrate", self.tested.path, *self.tested.arguments)
+            text = "Fix the model:" if is_failing else f"Convert the model{release}:"
+            return Step(text=text, command=shlex.join(words))
+        if self.obstacle is not None:
+            return Step(text=f"No command fixes the model{release}: {self.obstacle}.")
+        return Step(text=f"The model needs no conversion{release or ' for this release'}.")
 
 
 _CONVERSION: Final = re.compile(
@@ -122,14 +133,10 @@ def _target_of(step: Step) -> str:
     return name[1] if name is not None else ""
 
 
-class _Trial(Protocol):
-    def __call__(self, target: str, *, is_failing: bool) -> tuple[TestedModel, Step]: ...
-
-
-def _trial(path: str) -> _Trial:
+def _trials(path: str) -> Callable[[str], _Trial]:
     """
-    Return a function that returns what a release does with a model, and the step that fixes it,
-    with the command that ``audit`` prints. The model is read once.
+    Return a function that returns what a release does with a model. The model is read once, and
+    audited once for each target.
 
     :raises ModelFileError: if the model cannot be read
     """
@@ -142,17 +149,14 @@ def _trial(path: str) -> _Trial:
         case = audit.read_model(source)
 
     @cache
-    def trial(target: str, *, is_failing: bool) -> tuple[TestedModel, Step]:
+    def trial_of(target: str) -> _Trial:
         with steps.budget(source.display_path):
-            return _tested_model(case, source, target, is_failing=is_failing)
+            return _trial(case, source, target)
 
-    return trial
+    return trial_of
 
 
-def _tested_model(
-    case: RuleInput, source: Input, target: str, *, is_failing: bool
-) -> tuple[TestedModel, Step]:
-    """Return what a release does with a model, with the fix that ``audit`` prints, and its step."""
+def _trial(case: RuleInput, source: Input, target: str) -> _Trial:
     from policytool.commands import audit
     from policytool.rules import AuditOptions
 
@@ -172,7 +176,7 @@ def _tested_model(
         is_compiled=training is None or training.outcome is Outcome.LOADS,
         arguments=None if loads and not fails_to_compile else fix,
     )
-    return tested, _fix(tested, file_names.needed_name(verdict), obstacle, is_failing=is_failing)
+    return _Trial(tested=tested, needed_name=file_names.needed_name(verdict), obstacle=obstacle)
 
 
 def _target(explanation: Explanation) -> str:
