@@ -480,17 +480,27 @@ def _note_code(value: dict[str, Json], traits: ConfigTraits) -> None:
         )
 
 
-def _missing_keys(class_name: str, config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
+def _missing_keys(class_name: str | None, value: Mapping[str, Json]) -> Iterable[tuple[str, str]]:
+    """Return the keys that a model or a tensor of Keras 3 needs and lacks, with what lacks them."""
+    config = value.get("config")
+    if class_name == TENSOR:
+        return _missing_in_tensor(value)
+    if not isinstance(config, dict):
+        return ()
+    if class_name is None:
+        return _missing_in_tensor(value) if "keras_history" in config else ()
+    network = layer_facts(class_name).network
+    return _missing_in_model(network, config) if network is not None else ()
+
+
+def _missing_in_model(network: str, config: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
     """Yield the keys that a model needs and lacks, with what lacks them."""
-    what = layer_facts(class_name).network
-    if what is None:
-        return
-    yield from _absent(what, config)
+    yield from _absent(network, config)
     layers = config.get("layers")
     for entry in layers if isinstance(layers, list) else ():
         if isinstance(entry, dict):
             yield from _absent("layer", entry)
-            if what == "graph":
+            if network == "graph":
                 yield from _absent("connected layer", entry)
             calls = entry.get("inbound_nodes")
             for call in calls if isinstance(calls, list) else ():
@@ -500,13 +510,11 @@ def _missing_keys(class_name: str, config: Mapping[str, Json]) -> Iterator[tuple
 
 
 def _missing_in_tensor(value: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
-    """Yield the keys that an object needs and lacks if it is a tensor of Keras 3."""
-    config, class_name = value.get("config"), keras_objects.class_of(value)
-    if class_name == TENSOR or (
-        class_name is None and isinstance(config, dict) and "keras_history" in config
-    ):
-        yield from _absent("argument", value)
-        yield from _absent("tensor", config) if isinstance(config, dict) else ()
+    """Yield the keys that a tensor of Keras 3 needs and lacks."""
+    yield from _absent("argument", value)
+    config = value.get("config")
+    if isinstance(config, dict):
+        yield from _absent("tensor", config)
 
 
 def _missing_in_policy(policy: Mapping[str, Json]) -> Iterator[tuple[str, str]]:
@@ -528,14 +536,13 @@ def _note(value: dict[str, Json], traits: ConfigTraits) -> None:
         traits.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, traits)
-            traits.missing_keys.update(_missing_keys(class_name, config))
             if "module" in value and class_name == _NORMALIZATION:
                 traits.wrapped_axis |= isinstance(config.get("axis"), list)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
                 _note_operation(value, config, traits)
         elif class_name == "Sequential" and isinstance(config, list):
             traits.listed_layers = True
-    traits.missing_keys.update(_missing_in_tensor(value))
+    traits.missing_keys.update(_missing_keys(class_name, value))
     if value.get("dtype") in _SIXTEEN_BITS and value.keys().isdisjoint(_OF_OBJECTS):
         traits.graph_halves.add(str(value["dtype"]))
     if "dtype" in value and "layers" not in value:  # no release reads the policy of a Sequential
