@@ -185,7 +185,6 @@ class PredictionSide(Struct, frozen=True, kw_only=True):
             "inputs": str(folder),
             "outputs": str(self.outputs(folder)),
             "like": like,
-            "compiles": like is not None,
         }
 
     @property

@@ -54,7 +54,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     ``job["inputs"]`` is the directory of the inputs. It is written if ``job["like"]`` is None;
     otherwise it is read, and ``like`` is the list ``calls`` of the answer for the other file. A
     signature that only one of the files has is not called. ``job["which"]`` names the file in
-    messages. With ``job["compiles"]``, the model is also called as ``model.predict`` calls it.
+    messages. With ``like``, the model is also called as ``model.predict`` calls it.
 
     :raises Refused: if the file cannot be loaded or called, or has outputs that no array can store.
     """
@@ -168,7 +168,7 @@ class _Predictor:
             for place, (_, array) in enumerate(typed_arrays):
                 self.arrays["{}.{}.{}".format(number, place, batch)] = array
             self._check_size(subject)
-        if name is None and self.job["compiles"]:
+        if name is None and self.job["like"] is not None:
             self._call_compiled(inputs.batches[0])
         return {
             "signature": name,
