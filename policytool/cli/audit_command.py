@@ -275,7 +275,7 @@ def command(
     if terminal.stdout_format == json_lines.FORMAT:
         return _print_lines(run)
     audit, suppressions, migrations = _fix(run) if run.has_fixes else _audit(run)
-    audit = _with_audit_options(audit, run.audit_options, terminal)
+    audit = _with_audit_options(audit, run)
     suppressions, unwritten = _write_baseline(terminal.write_baseline, audit, suppressions)
     audit = _with_suppressions(audit, suppressions, run.audit_options)
     unwritten += options.write_reports(
@@ -457,7 +457,7 @@ def _print_lines(run: _Run) -> int:
         results = run.fleet.results(auditing.TASK, run.audit_options)
         stream = print_results(lines, results, run.audit_options, known, tally)
         collected = auditing.collect(result for result in stream if files)
-        audit = _with_audit_options(collected, run.audit_options, terminal)
+        audit = _with_audit_options(collected, run)
         unwritten = options.write_reports(
             files, _REPORTERS, audit, suppressed=bool(terminal.verbose)
         )
@@ -501,15 +501,14 @@ def _suppressed(
     return auditing.without_idle_commands(suppress(audited, suppressions), audit_options)
 
 
-def _with_audit_options(
-    audit: Audit, audit_options: AuditOptions, terminal: AuditCommandLine
-) -> Audit:
+def _with_audit_options(audit: Audit, run: _Run) -> Audit:
     """Return an audit with what models were checked for."""
+    audit_options = run.audit_options
     return replace(
         audit,
         rules=rules.chosen_rules(audit_options),
         releases=auditing.checked_releases(audit_options),
-        fail_on=audit_options.fail_on if terminal.fail_on != NEVER else None,
+        fail_on=audit_options.fail_on if run.terminal.fail_on != NEVER else None,
     )
 
 

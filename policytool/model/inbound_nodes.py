@@ -283,8 +283,12 @@ def _passed_mask(entry: Mapping[str, Json], inputs: Sequence[bool | None]) -> bo
         inputs=len(inputs),
     )
     if None in inputs:
-        drops = rule is not None and all(words[0] == "none" for words in rule.out.values())
-        return False if drops and rule is not None and not rule.errors else _any(inputs)
+        is_dropped = (
+            rule is not None
+            and not rule.errors
+            and all(words[0] == "none" for words in rule.out.values())
+        )
+        return False if is_dropped else _any(inputs)
     subset = "".join("1" if mask else "0" for mask in inputs)
     words = rule.out.get(subset) if rule else None
     return None if words is None else words[0] != "none"

@@ -280,8 +280,8 @@ def reason_not_to_apply(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> 
 
 def is_unloadable(case: RuleInput) -> bool:
     """
-    Return whether no release loads a file because of its stored variables, and ``migrate`` does not
-    resolve that, as it does for quantized attention layers.
+    Return whether no release loads a file because of its config or its stored variables, and
+    ``migrate`` does not resolve that, as it does for quantized attention layers.
     """
     if case.damaged or any(case.observations(*LOST_VALUES)):
         return True
@@ -298,7 +298,8 @@ def _stays_unloadable(loaded: LoadedModel) -> bool:
 def with_possible_remedy(case: RuleInput, finding: Finding) -> Finding:
     """
     Return a finding, without its remedy if no edit is a fix: no release loads the file because of
-    its stored variables, or Keras 3 would compute layers of the edited file in other dtypes.
+    its config or its stored variables, or Keras 3 would compute layers of the edited file in other
+    dtypes.
     """
     if finding.remedy is None:
         return finding

@@ -6,7 +6,7 @@ Keras 3.0, 3.6 and 3.15, each of which loaded models without one key.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.format_detection import document
 from policytool.migration.convert import conversion_plan
@@ -39,6 +39,11 @@ def without(name: str, place: Place, key: str, path: Path) -> LoadedModel:
     for step in place:
         value = value[step]
     del value[key]
+    return load(model, path)
+
+
+def load(model: dict[str, Any], path: Path) -> LoadedModel:
+    """Return a config after it was written to a file."""
     path.write_text(json.dumps(model), encoding="utf-8")
     return reading.load_model(document(path, str(path)))
 
@@ -84,9 +89,7 @@ def test_inputs_by_name_are_no_incomplete_call(tmp_path: Path) -> None:
     model = json.loads((FIXTURES / KERAS2_MODEL).read_text(encoding="utf-8"))
     (layer,) = model["config"]["layers"][1:2]
     layer["inbound_nodes"] = [{"x": layer["inbound_nodes"][0][0]}]
-    path = tmp_path / "m.json"
-    path.write_text(json.dumps(model), encoding="utf-8")
-    assert {"tf2.15", "tf_keras2.21"} <= loading(reading.load_model(document(path, str(path))))
+    assert {"tf2.15", "tf_keras2.21"} <= loading(load(model, tmp_path / "m.json"))
 
 
 @for_each(
