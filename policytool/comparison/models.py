@@ -36,9 +36,7 @@ from policytool.comparison.result import (
 from policytool.comparison.variables import has_like_state, holds_optimizer, stored_variables
 from policytool.formats import TITLES
 from policytool.formats.document import Layout
-from policytool.model.custom_classes import is_opaque
 from policytool.model.tree import INPUT_CLASS, LAYERS, children_of
-from policytool.releases import layer_variables
 from policytool.support.text.phrases import join_first
 
 if TYPE_CHECKING:
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 
     from policytool.comparison.variables import Named, Opened
     from policytool.formats.document import Tensor
-    from policytool.model.model import Variable
 
 
 _WORDS: Final = {
@@ -405,10 +402,10 @@ class _ModelComparison:
             if reason
             else variables.pair_variables(variables_a, variables_b, self._opened)
         )
-        layer = self._a.layers[a]
+        loaded, site = self._a.loaded, self._a.layers[a].site
         return tuple(
-            replace(pair, known_as=_name_of_number(layer, pair.a))
-            if pair.a is not None and pair.name.isdecimal()
+            replace(pair, known_as=loaded.variable_name(site, pair.a.name))
+            if loaded is not None and pair.a is not None and pair.name.isdecimal()
             else pair
             for pair in pairs
         )
@@ -479,16 +476,6 @@ def _paths(*compared_layers: ComparedLayer) -> frozenset[str]:
         for compared in compared_layers
         for path in (compared.layer.path, *compared.layer.also_at)
     )
-
-
-def _name_of_number(compared: ComparedLayer, variable: Variable) -> str | None:
-    """Return the name that a layer of Keras gives to a numbered variable."""
-    loaded, site = compared.subject.loaded, compared.site
-    if loaded is None or is_opaque(site):
-        return None
-    slots = layer_variables.slots(site.class_name or "", loaded.origins[-1].id, site.config or {})
-    own = (slot for slot in slots or () if not slot.within)
-    return next((slot.name for slot in own if str(slot.index) == variable.name), None)
 
 
 def _named_variables(compared: ComparedLayer) -> list[Named]:

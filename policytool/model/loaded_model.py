@@ -14,7 +14,7 @@ from policytool.model import compatibility, custom_classes
 from policytool.model.layer_graph import connections, graphs
 from policytool.model.tree import INPUT_CLASS, Unspelled, layer_objects
 from policytool.model.tree.layer_objects import entries_of
-from policytool.releases import dtypes, generations, policy, symbols
+from policytool.releases import dtypes, generations, layer_variables, policy, symbols
 from policytool.releases.generations import SubPolicy
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
@@ -99,6 +99,14 @@ class LoadedModel:
     def layers(self) -> tuple[Layer, ...]:
         """The layers, with the same indices as :attr:`sites`."""
         return self.description.layers
+
+    def variable_name(self, site: Site, stored: str) -> str:
+        """Return the name of a layer's variable; if the file only numbers it, that of its class."""
+        if not stored.isdecimal() or custom_classes.is_opaque(site):
+            return stored
+        slots = layer_variables.slots(site.class_name, self.origins[-1].id, site.config or {})
+        own = (slot for slot in slots or () if not slot.within)
+        return next((slot.name for slot in own if str(slot.index) == stored), stored)
 
     @property
     def optimizer(self) -> Optimizer | None:

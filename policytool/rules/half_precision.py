@@ -90,11 +90,11 @@ def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[Rounde
     if loaded is None or case.counts is None:
         return
     for index in range(len(loaded.layers)):
-        for name, tensor in loaded.placed.named_tensors(index):
+        site = loaded.sites[index]
+        for stored, tensor in loaded.placed.named_tensors(index):
             if tensor.path in case.counts:
-                yield RoundedVariable(
-                    loaded=loaded, index=index, name=name, counts=case.counts[tensor.path]
-                )
+                name, counts = loaded.variable_name(site, stored), case.counts[tensor.path]
+                yield RoundedVariable(loaded=loaded, index=index, name=name, counts=counts)
 
 
 def policy_remedy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> Remedy | None:

@@ -571,7 +571,7 @@ def _tensor_owners(loaded: LoadedModel) -> Mapping[tuple[str, ...], tuple[Layer,
     Return the layer and the variable name of each stored tensor, by the path of the tensor.
     """
     return {
-        tensor.path: (layer, name)
+        tensor.path: (layer, loaded.variable_name(loaded.sites[index], name))
         for index, layer in enumerate(loaded.layers)
         for name, tensor in loaded.placed.named_tensors(index)
     }

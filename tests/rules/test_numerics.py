@@ -14,6 +14,7 @@ from policytool.commands.inspect import Failure
 from policytool.formats import casting, format_detection
 from policytool.formats.discovery import Input
 from policytool.formats.document import GraphOp, Trace
+from policytool.formats.edits import Counts
 from policytool.model import optimizer_config, reading
 from policytool.releases import dtype_support
 from policytool.releases.layer_classes import known_classes, layer_facts
@@ -187,3 +188,20 @@ def test_damaged_file_is_a_failure_with_the_option_weights(tmp_path: Path) -> No
     path.write_bytes((FIXTURES / MIXED).read_bytes()[:3000])
     one = auditing.attempt(Input(path=path, exact=True), AuditOptions(weights=True))
     assert isinstance(one, Failure)
+
+
+@pytest.mark.parametrize("suffix", ["h5", "keras"])
+def test_nonfinite_variables_have_the_names_of_their_class(suffix: str) -> None:
+    """A ``.keras`` archive only numbers them."""
+    path = FIXTURES / f"keras3.15/default_float32.{suffix}"
+    document = format_detection.document(path, str(path))
+    loaded = reading.load_model(document)
+    counts = {
+        tensor.path: Counts(values=8, nonfinite=1)
+        for index in range(len(loaded.sites))
+        for _, tensor in loaded.placed.named_tensors(index)
+    }
+    case = RuleInput(model=loaded.model, document=document, loaded=loaded, counts=counts)
+    found = {finding.detail for finding in BY_ID["PT307"].check(case, AuditOptions())}
+    assert "kernel" in found
+    assert not any(name.isdecimal() for name in found)
