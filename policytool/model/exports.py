@@ -104,33 +104,28 @@ def export_verdict(loaded: LoadedModel, exporter: str) -> ExportVerdict:
 def _layer_export(exporter: str, site: Site, layer: Layer) -> LayerExport:
     """Return the export of a layer, whose policy is the default if no file says it."""
     class_name, policy = str(layer.class_name), layer.policy or _DEFAULT
+    config = site.config or {}
+    functions = tuple(_activations(config))
+
+    def measured(policy: str, compute_dtype: str) -> Export | None:
+        """Return the export with the activation functions; None if it was not measured."""
+        own = None if layer.opaque else exports.export(exporter, policy, class_name, config)
+        if own is None or own.fails:
+            return own
+        outcomes = (exports.activation_export(exporter, compute_dtype, name) for name in functions)
+        return next((outcome for outcome in outcomes if outcome and outcome.fails), own)
+
     needs_float32 = False
     if policy != _DEFAULT and layer.quantization is None:  # migrate restores no quantized weights
-        in_float32 = _measured(exporter, _DEFAULT, _DEFAULT, site, layer)
+        in_float32 = measured(_DEFAULT, _DEFAULT)
         needs_float32 = in_float32 is not None and not in_float32.fails
     return LayerExport(
         name=f"{class_name} with policy {policy}",
         class_name=class_name,
         policy=policy,
-        export=_measured(exporter, policy, layer.compute_dtype or _DEFAULT, site, layer),
+        export=measured(policy, layer.compute_dtype or _DEFAULT),
         needs_float32=needs_float32,
     )
-
-
-def _measured(
-    exporter: str, policy: str, compute_dtype: str, site: Site, layer: Layer
-) -> Export | None:
-    """Return the export of a layer with its activation functions; None if it was not measured."""
-    if layer.opaque:
-        return None
-    config = site.config or {}
-    functions = [
-        exports.activation_export(exporter, compute_dtype, name) for name in _activations(config)
-    ]
-    own = exports.export(exporter, policy, str(layer.class_name), config)
-    if own is None or own.fails:
-        return own
-    return next((outcome for outcome in functions if outcome and outcome.fails), own)
 
 
 def _activations(config: Mapping[str, Json]) -> Iterator[str]:

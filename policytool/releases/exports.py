@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from policytool.releases import data
 from policytool.releases.dtypes import is_float
+from policytool.support.grouping import group_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,9 +42,8 @@ def export(
     """
     names = [
         case
-        for case, arguments in data.read("exports")["arguments"].items()
-        if case.partition("[")[0] == class_name
-        and all(_is_alike(config.get(key), value) for key, value in arguments.items())
+        for case, arguments in _cases().get(class_name, ())
+        if all(_is_alike(config.get(key), value) for key, value in arguments.items())
     ]
     found = [_index(exporter, policy).get(name) for name in names or [class_name]]
     return next((one for one in found if one is None or one.fails), found[0])
@@ -92,6 +92,13 @@ def policies(exporter: str) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Return the outcomes of an exporter by policy, as the data has them."""
     found: Mapping[str, Sequence[Mapping[str, Any]]] = data.read("exports")["exports"][exporter]
     return found
+
+
+@cache
+def _cases() -> Mapping[str, Sequence[tuple[str, Mapping[str, object]]]]:
+    """Return the cases of each class that were measured with arguments, and these arguments."""
+    cases = data.read("exports")["arguments"].items()
+    return group_pairs((case.partition("[")[0], (case, arguments)) for case, arguments in cases)
 
 
 @cache

@@ -311,6 +311,7 @@ def registered_class_name(class_name: str) -> str:
     return _registered_names().get(class_name, class_name)
 
 
+@cache
 def known_classes() -> frozenset[str]:
     """Return all classes that have an entry."""
     return frozenset(_entries())
