@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from policytool.model import inbound_nodes
@@ -75,8 +74,7 @@ _QUANTIZED: Final = "_from_"
 """The text between the mode and the source in the name of a quantized policy."""
 
 
-@dataclass
-class ConfigTraits:
+class ConfigTraits(Struct):
     """
     The traits of a config. :func:`of` fills them; this module and
     :mod:`policytool.model.compatibility` read them.
