@@ -49,8 +49,8 @@ _LIKELY: Final = 1.2
 
 _MISSES: Final = 4
 """
-The search stops after this number of smaller sets that fail in sequence, or as many as the best set
-has layers.
+The search stops after this number of smaller sets of other layers that fail in sequence. It tries
+none with as many layers or more: if so many errors add up, some sets pass by chance.
 """
 
 _SPARE: Final = 2
@@ -318,7 +318,9 @@ class Search:
             self._keep_most_lossy(losses, is_first=not place)
             if self._smallest is None:
                 return Ending.IMPOSSIBLE
-        while self._estimates() or self._removes() or self._exchanges():
+        while self._estimates():
+            pass
+        while self._removes() or self._exchanges():
             pass
         self.is_minimum = len(self._smallest_passing()) == 1  # none is not enough
         return Ending.MINIMAL
@@ -405,24 +407,24 @@ class Search:
     def _removes(self) -> bool:
         """
         Return whether the best set passes without some of its groups or layers. The least needed
-        are tried first: several together after others were removed, if this is likely to pass, and
-        then each layer.
+        are tried first, except those without which a larger set failed: several together while each
+        first removal passes, if this is likely to pass, and then each layer.
         """
         self._fit_losses()
         kept = self._smallest_passing()
         groups = [group for group in self._groups(kept) if len(group) > 1]
         layers = [frozenset({path}) for path in kept]
         for parts in filter(None, (groups, layers)):
-            needless = [
-                part for part in sorted(parts, key=self._need) if self.failure(kept, part) is None
-            ]
+            needless = sorted(
+                (part for part in parts if self.failure(kept, part) is None),
+                key=lambda part: (self._is_known_to_fail(kept - part), self._need(part)),
+            )
             several = [_union(needless[: self._together])] if self._together > 1 else []
-            for part in (*several, *needless):
+            for place, part in enumerate((*several, *needless)):
                 is_likely = len(part) == 1 or self._is_likely(kept - part)
                 if is_likely and self._passes_with(kept - part):
-                    self._together = 2 * len(part)
+                    self._together = 1 if place else 2 * len(part)
                     return True
-                self._together = 1
         return False
 
     def failure(self, kept: Kept, part: Kept) -> Trial | None:
@@ -457,7 +459,7 @@ class Search:
         enough. Each trial corrects the expectation.
         """
         size = len(self._smallest_passing()) - 1
-        for _ in range(max(_MISSES, size)):
+        for _ in range(_MISSES if size < _MISSES else 0):
             self._fit_losses()
             kept = self._most_promising(size)
             if kept is None or self._expected_excess(kept) > _LIKELY:
