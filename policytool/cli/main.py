@@ -54,14 +54,28 @@ def prepare() -> None:
             name,
             open(number, mode, encoding="utf-8", closefd=False),  # noqa: SIM115
         )  # a descriptor, for the whole run
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = _buffered(getattr(sys, name))
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, stream)
     if any(name == "stdout" for _, name, _ in missing):
         raise PolicytoolError(
             "stdout is closed, so the report cannot be written; redirect stdout to a file or to "
             "/dev/null"
         )
+
+
+def _buffered(stream: TextIO) -> TextIO:
+    """
+    Return a stream with a buffer, which writes the rest of a text after a signal. Streams have none
+    with ``PYTHONUNBUFFERED``, which images of containers set.
+    """
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        return stream
+    buffer = io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffer, encoding=stream.encoding, line_buffering=True)
 
 
 def give_up(stream: TextIO) -> None:

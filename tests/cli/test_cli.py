@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -238,6 +239,26 @@ def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
     process.stdout.close()
     assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 0)
     process.stderr.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+def test_signal_does_not_truncate_a_report_without_a_buffer(tmp_path: Path) -> None:
+    """With ``PYTHONUNBUFFERED``, Python drops the rest of a text that a signal interrupts."""
+    config = sequential(*(dense(f"dense_{number}") for number in range(500)))
+    path = h5_model(tmp_path / "long.h5", config)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "policytool", "inspect", "--format", "json", path],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout
+    start = process.stdout.read(1)
+    time.sleep(0.2)  # the pipe is full
+    process.terminate()
+    report = start + process.stdout.read()
+    process.wait(timeout=60)
+    process.stdout.close()
+    assert len(json.loads(report)["models"][0]["layers"]) > 500
 
 
 def test_exit_codes_have_their_public_values() -> None:
