@@ -461,6 +461,10 @@ def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
         yield from _signature(signature, declared, ops=stored_alone)
 
 
+_READERS: Final = {"json": "model_from_json", "yaml": "model_from_yaml"}
+"""The function of Keras that reads an architecture, by format."""
+
+
 def origin(model: Model) -> list[str]:
     """Return the format, the kind of config and the writer in words."""
     written = [
@@ -473,6 +477,8 @@ def origin(model: Model) -> list[str]:
     ]
     is_orbax = any(entry.code == orbax.WITHOUT_CONFIG for entry in model.observations)
     facts = ["Orbax checkpoint" if is_orbax else TITLES.get(model.format, model.format)]
+    if model.format in _READERS:
+        facts.append(f"read by {_READERS[model.format]}, not load_model")
     if model.generation is not None:
         facts.append(f"config of {generation_words(model.generation)}")
     if written:
