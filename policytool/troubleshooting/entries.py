@@ -22,6 +22,10 @@ If only the place of an error is known, or nothing, the search is repeated witho
 users leave out when they retype a message, and then also without regard to case if the text is
 short and contains no word such as ``ValueError``.
 
+Users also paste a sentence of their own, such as ``how to load .h5 in Keras 3``. The patterns for
+such sentences are general, or show only the subject, and are composed of shared expressions for
+words of loading, failing and asking.
+
 The text may contain colors, prefixes of log lines, frames of tracebacks, HTML entities, and lines
 that a terminal broke.
 """
@@ -110,7 +114,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     """A stable name in kebab case, and the anchor in the documentation."""
 
     title: str
-    """The message as Keras or TensorFlow prints it."""
+    """The message as Keras or TensorFlow prints it, or the question of a user."""
 
     patterns: tuple[Pattern, ...]
     releases: str

@@ -235,5 +235,13 @@ EXAMPLES: Final = {
     "graph-name": exported("tf2.15/global_mixed_float16", "serving_default"),
     "path-object": h5("tf2.15/default_float32.h5", "HDF5"),
     "model-path": h5("tf2.15/default_float32.h5", "HDF5"),
+    "which-release": h5("tf2.15/default_float32.h5", "TF 2.15"),
+    "other-format": Example(
+        files={"model.h5": "tf2.15/default_float32.h5"},
+        fix_files={"model.keras": "keras3.15/default_float32.keras"},
+        shown="HDF5",
+    ),
+    "different-predictions": h5("tf2.15/default_float32.h5", "dense"),
+    "change-policy": h5("tf2.15/global_mixed_float16.h5", "mixed_float16"),
 }
 """By the id of the entry."""

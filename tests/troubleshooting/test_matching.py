@@ -137,6 +137,20 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
         "The model was saved, loaded and evaluated without any error on three releases.",
         "policytool",
         "0",
+        "How to load images from a directory in keras",
+        "how to open an h5 file with h5py and list datasets",
+        "predictions are always the same class in keras",
+        "training accuracy good but test accuracy bad in keras",
+        "predict returns different results than evaluate",
+        "how do I convert numpy array from float64 to float32",
+        "how to convert a pytorch model to onnx",
+        "sklearn model saved with joblib does not load in newer version",
+        "which tensorflow version is compatible with cuda 12.1",
+        "my kaggle notebook runs out of memory when I load the dataset",
+        "does tensorflow 2 support python 3.11?",
+        "how to use custom loss function in keras",
+        "Saved model and weights at epoch 10, val_accuracy improved from 0.90 to 0.92",
+        "I can't open the tensorboard page in colab",
     ],
 )
 def test_unrelated_texts_match_nothing(text: str) -> None:
@@ -494,6 +508,34 @@ def test_a_traceback_without_its_exception_is_read() -> None:
 )
 def test_quotes_of_messages_do_not_matter(text: str, expected: str | None) -> None:
     """Users retype messages without quotes or with others, and pages drop those of Markdown."""
+    assert best(text) == expected
+
+
+@for_each(
+    ("text", "expected"),
+    [
+        ("How to load .h5 in keras 3", "which-release"),
+        ("Can a .keras file be opened with tensorflow 2.12?", "which-release"),
+        ("what version of keras created this h5 file", "which-release"),
+        ("saved with TF 2.x, can't open in Keras 3", "other-load-error"),
+        ("my model trained in Colab does not load in my local python 3.9", "other-load-error"),
+        ("I upgraded tensorflow and now my saved model is broken", "other-load-error"),
+        ("keras \u6a21\u578b\u52a0\u8f7d\u5931\u8d25", "other-load-error"),
+        ("no puedo cargar mi modelo h5 en keras", "other-load-error"),
+        ("Ich kann mein keras Modell nicht laden", "other-load-error"),
+        ("how can i load a saved_model.pb in keras 3", "savedmodel-in-keras-3"),
+        ("My custom layer is not recognized when I load the model in keras", "custom-class"),
+        ("how to convert .pb to .h5 keras", "other-format"),
+        ("convert mixed_float16 model to float32", "change-policy"),
+        ("Why is my saved mixed precision model still float32?", "change-policy"),
+        ("accuracy drops after load_model", "different-predictions"),
+        ("tflite model gives different results than keras model", "different-predictions"),
+        ("loss is NaN with mixed precision", "nan"),
+        ("ModelCheckpoint does not save my model", "checkpoint-callback"),
+    ],
+)
+def test_sentences_of_users_are_answered(text: str, expected: str) -> None:
+    """A question or a description names the symptom, and no message."""
     assert best(text) == expected
 
 
