@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model.calls import CONSTANT, layer_name, model_calls
 from policytool.model.flow import CallGraph
 from policytool.releases import keras_objects
-from policytool.releases.behaviour import mask_rule
+from policytool.releases.behaviour import CASTS_LOSE_MASKS, mask_rule
 from policytool.releases.dtypes import OF_NODE_DEF, is_float
 from policytool.releases.layer_classes import Category, is_operation, layer_facts
 from policytool.support.errors import short
@@ -239,12 +239,28 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
     return False
 
 
+def masks_in_float32(config: Mapping[str, Json]) -> bool | None:
+    """
+    Return whether an attention layer that does not compute in float32 masks its scores in TF 2.4;
+    None if a layer on the way of a mask was not measured.
+    """
+    return _any(
+        [
+            keras_objects.arguments_of(entry).get("causal") is True
+            or _any([mask for _, masks in calls for mask in masks])
+            for entry, calls in _mask_flow(config, "tf2.4")
+            if keras_objects.class_of(entry) in ATTENTIONS
+            and _dtype(entry) not in (None, "float32")
+        ]
+    )
+
+
 def _mask_flow(
-    config: Mapping[str, Json],
+    config: Mapping[str, Json], release: str = "keras3.6"
 ) -> Iterator[tuple[Mapping[str, Json], list[tuple[list[str], list[bool | None]]]]]:
     """
-    Yield each layer with the inputs of its calls: their layers, and whether each has a mask while
-    Keras 3.6 builds the model; None if a layer on the way was not measured.
+    Yield each layer with the inputs of its calls: their layers, and whether each has a mask while a
+    release builds the model; None if a layer on the way was not measured.
     """
     entries = _entries(config)
     masks: dict[str, bool | None] = {}
@@ -257,14 +273,18 @@ def _mask_flow(
             (
                 layers,
                 [
-                    masks.get(layer) and _dtype(entry) == _dtype(entries[layer]) and masks[layer]
+                    False
+                    if release in CASTS_LOSE_MASKS and _dtype(entry) != _dtype(entries[layer])
+                    else masks.get(layer, False)
                     for layer in layers
                 ],
             )
             for layers in inputs
         ]
         yield entry, calls
-        masks[name] = creates_mask(entry) or _any([_passed_mask(entry, call) for _, call in calls])
+        masks[name] = creates_mask(entry) or _any(
+            [_passed_mask(entry, call, release) for _, call in calls]
+        )
 
 
 def _any(values: Sequence[bool | None]) -> bool | None:
@@ -272,14 +292,16 @@ def _any(values: Sequence[bool | None]) -> bool | None:
     return True if True in values else None if None in values else False
 
 
-def _passed_mask(entry: Mapping[str, Json], inputs: Sequence[bool | None]) -> bool | None:
-    """Return whether Keras 3.6 passes a mask on from the inputs of a call; None if unknown."""
+def _passed_mask(
+    entry: Mapping[str, Json], inputs: Sequence[bool | None], release: str
+) -> bool | None:
+    """Return whether a release passes a mask on from the inputs of a call; None if unknown."""
     if not any(value is not False for value in inputs):
         return False
     rule = mask_rule(
         str(keras_objects.class_of(entry)),
         keras_objects.arguments_of(entry),
-        "keras3.6",
+        release,
         inputs=len(inputs),
     )
     if None in inputs:

@@ -372,6 +372,11 @@ class ConfigTraits(Struct):
     may_attend_to_mask: bool = False
     """Whether it is unknown if a mask reaches the query of an attention layer."""
 
+    masks_in_float32: bool | None = False
+    """
+    Whether an attention layer that does not compute in float32 masks its scores; None if unknown.
+    """
+
     repeated_names: bool = False
     """Whether Keras 3 gives the name of a layer to an operation of a functional model."""
 
@@ -838,6 +843,9 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
         attends = inbound_nodes.attends_to_mask(config)
         traits.attends_to_mask |= attends is True
         traits.may_attend_to_mask |= attends is None
+        if not traits.masks_in_float32:
+            masks = inbound_nodes.masks_in_float32(config)
+            traits.masks_in_float32 = traits.masks_in_float32 if masks is False else masks
     traits.weighted_counts |= any(
         keras_objects.class_of(layer) == "CategoryEncoding"
         and inbound_nodes.has_keyword(layer, "count_weights")

@@ -35,7 +35,6 @@ from policytool.migration.convert.architecture import (
     named_arguments,
 )
 from policytool.migration.convert.masks import (
-    CASTS_LOSE_MASKS,
     PLACES,
     input_tensors,
     rule_of,
@@ -51,6 +50,7 @@ from policytool.migration.convert.tensor_facts import (
 from policytool.model.calls import Reference, tensors
 from policytool.model.flow import Node, follow, inbound
 from policytool.model.tree import INPUT_CLASS
+from policytool.releases.behaviour import CASTS_LOSE_MASKS
 from policytool.releases.dtypes import is_float
 from policytool.releases.layer_classes import Category, layer_facts
 from policytool.releases.releases import KERAS3, is_since, releases_in

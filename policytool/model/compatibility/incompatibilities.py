@@ -376,6 +376,9 @@ _UNCOUNTED: Final = "a layer counts the words of a vocabulary that JSON does not
 _BUCKETIZED: Final = (
     "a Discretization casts its input to 16 bits, which the op Bucketize does not support"
 )
+MASKS_IN_FLOAT32: Final = (
+    "TF 2.1 to 2.4 apply the masks of attention in float32, and the layer computes in another dtype"
+)
 _BOUNDARIES: Final = "only TF 2.5 stores the boundaries of a Discretization in a variable"
 _TYPED_INPUT: Final = "an InputLayer has a `type_spec` beside other arguments"
 _NO_LAYER_CLASS: Final = (
@@ -1292,6 +1295,15 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "keras3.6",
         "the query of an attention layer has a mask, which Keras 3.6 cannot pass on",
         lambda evidence: evidence.traits.attends_to_mask,
+    ),
+    # Both classes, a mask of an Embedding and a causal mask, with mixed_float16, mixed_bfloat16,
+    # float16 and float64, in TF 2.1, 2.3, 2.4 and 2.5
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.1 to tf2.4",
+        MASKS_IN_FLOAT32,
+        lambda evidence: evidence.traits.masks_in_float32 is True,
     ),
     _row(
         Obstacle.KEY,

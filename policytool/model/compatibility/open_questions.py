@@ -14,7 +14,7 @@ from policytool.model import inbound_nodes
 from policytool.model.compatibility import restored_objects
 from policytool.model.compatibility.evidence import ORDERING_BY_CASTS
 from policytool.model.compatibility.expected_variables import CALIBRATED
-from policytool.model.compatibility.incompatibilities import is_mistaken_root
+from policytool.model.compatibility.incompatibilities import MASKS_IN_FLOAT32, is_mistaken_root
 from policytool.model.compatibility.mask_changes import mask_changes
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
@@ -277,8 +277,8 @@ def _shared_layers(evidence: Evidence) -> Iterator[Doubt]:
 
 def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
-    Yield a doubt about attention layers whose query may have a mask, because a layer before it was
-    not measured: for Keras 3.6, a mask of the query is an error.
+    Yield doubts about attention layers that may have a mask, because a layer before them was not
+    measured: for Keras 3.6, a mask of the query is an error, and for TF 2.4 one in another dtype.
     """
     if evidence.traits.may_attend_to_mask and not evidence.is_written_in("keras3.6"):
         layers = tuple(
@@ -287,6 +287,10 @@ def _masked_queries(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
         reason = "Keras 3.6 fails if a mask reaches the query of an attention layer"
         cause = Cause(kind=Obstacle.GRAPH, reason=reason, layers=layers)
         yield Doubt(cause=cause, loaders=releases_in("keras3.6"))
+    if evidence.traits.masks_in_float32 is None:
+        reason = f"{MASKS_IN_FLOAT32}, if a mask reaches it"
+        cause = Cause(kind=Obstacle.DTYPE, reason=reason)
+        yield Doubt(cause=cause, loaders=releases_in("tf2.1 to tf2.4"))
 
 
 def _lost_vocabularies(evidence: Evidence) -> Iterator[Doubt]:

@@ -24,6 +24,7 @@ from policytool.formats.document import Document
 from policytool.formats.format_detection import document
 from policytool.migration.plan import CUSTOM_CODE
 from policytool.model import reading
+from policytool.model.compatibility.incompatibilities import MASKS_IN_FLOAT32
 from policytool.model.model import Obstacle, Outcome
 from policytool.releases.releases import LOADERS
 from policytool.reports.words import loader_lines
@@ -776,6 +777,39 @@ def test_calls_and_layers_that_one_release_does_not_support(
     assert str(verdicts[loader].explanation).startswith(text)
     later = "tf2.12" if loader == "tf2.9" else "keras3.15"
     assert text not in str(verdicts[later].explanation)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "before", "causal", "fails"),
+    [
+        ("mixed_float16", "Dropout", False, True),
+        ("float64", "Dropout", False, True),
+        ("mixed_bfloat16", "Conv1D", True, True),
+        ("mixed_float16", "Conv1D", False, False),
+        ("float32", "Dropout", True, False),
+    ],
+)
+def test_attention_of_old_releases_masks_in_float32(
+    tmp_path: Path, dtype: str, before: str, *, causal: bool, fails: bool
+) -> None:
+    """Both classes in TF 2.1, 2.3, 2.4 and 2.5, with masks and causal masks in four dtypes."""
+    model = _functional(
+        "model",
+        _input("x", 4, 4),
+        _entry("Masking", _reference("x"), dtype=dtype),
+        _entry(before, _reference("masking"), dtype=dtype),
+        _entry("Attention", [[[before.lower(), 0, 0, {}]] * 2], dtype=dtype, causal=causal),
+        outputs=[["attention", 0, 0]],
+    )
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    verdicts = policytool.inspect(path).releases
+    failing = {
+        loader
+        for loader in ("tf2.3", "tf2.4", "tf2.5")
+        if MASKS_IN_FLOAT32 in {cause.reason for cause in verdicts[loader].causes}
+    }
+    assert failing == ({"tf2.3", "tf2.4"} if fails else set())
 
 
 @pytest.mark.parametrize("class_name", ["GroupNormalization", "Conv2DTranspose"])

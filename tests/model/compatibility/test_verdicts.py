@@ -20,7 +20,11 @@ from policytool.migration import planning
 from policytool.migration.plan import apply_edits
 from policytool.model import reading, writer_version
 from policytool.model.compatibility.evidence import Evidence
-from policytool.model.compatibility.incompatibilities import REFUSALS, UNICODE_TEXT
+from policytool.model.compatibility.incompatibilities import (
+    MASKS_IN_FLOAT32,
+    REFUSALS,
+    UNICODE_TEXT,
+)
 from policytool.model.compatibility.serialized_objects import shared_layers
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
@@ -157,6 +161,7 @@ CALLS: Final = (
         "numbers and does not read"
     ),
     "the query of an attention layer has a mask, which Keras 3.6 cannot pass on",
+    MASKS_IN_FLOAT32,
     "an output is the output of a nested functional model, which Keras 3.0 does not find",
     "an attention layer is called with `use_causal_mask`, which needs TF 2.10 or later",
     ("a call or an output uses the result of a layer that its model does not have"),

@@ -26,7 +26,7 @@ from policytool.releases import behaviour, keras_objects
 from policytool.releases.behaviour import FullyMaskedResult, MaskRule
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import layer_facts, operation_facts
-from policytool.releases.releases import KERAS3, family_of, releases_in
+from policytool.releases.releases import KERAS3, family_of
 from policytool.support import steps
 from policytool.support.grouping import EachOnce
 
@@ -115,13 +115,6 @@ class MaskTable:
             MaskOp.JOIN, *(mask or self.mask(MaskOp.ONES, tensor) for tensor, mask in inputs)
         )
 
-
-CASTS_LOSE_MASKS: Final = releases_in("keras3.5 to keras3.13")
-"""
-The releases in which the cast of an input to a layer's compute dtype has no mask, both while a
-model is built and while it runs (measured with 11 kinds of layers in each release from 3.0 to 3.15;
-``maybe_convert`` in keras/src/layers/layer.py).
-"""
 
 CAST: Final = "Cast"
 _COPY: Final = "ConvertToTensor"

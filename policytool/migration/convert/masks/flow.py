@@ -33,7 +33,6 @@ from policytool.migration.convert.architecture import (
 from policytool.migration.convert.masks import (
     ATTENTION_INPUTS,
     CAST,
-    CASTS_LOSE_MASKS,
     Mask,
     MaskOp,
     MaskOperations,
@@ -56,6 +55,7 @@ from policytool.migration.convert.tensor_facts import (
 from policytool.model.calls import Call, Reference, tensors
 from policytool.model.flow import BEFORE_CHAIN
 from policytool.model.tree import INPUT_CLASS
+from policytool.releases.behaviour import CASTS_LOSE_MASKS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.layer_classes import Values, layer_facts
 from policytool.releases.releases import KERAS3, family_of
