@@ -269,6 +269,17 @@ class TestActivations:
         )
         assert "activation to sparsemax" in refusals(model, K2)
 
+    @pytest.mark.parametrize(
+        ("loader", "name"), [("tf2.3", "swish"), ("tf2.5", "swish"), ("tf2.15", "silu")]
+    )
+    def test_silu_has_its_old_name_in_old_releases(self, loader: str, name: str) -> None:
+        """Both names are the same function (measured in TF 2.3, 2.5 and 2.9)."""
+        model = keras3(
+            input3("x", 4), layer3("Dense", "dense", tensor("x"), units=2, activation="silu")
+        )
+        config = converted_config(model, loader)
+        assert named(config, "dense")["config"]["activation"] == name
+
 
 class TestCalls:
     def test_states_in_a_list_become_an_argument(self) -> None:

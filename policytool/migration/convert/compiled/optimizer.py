@@ -158,7 +158,7 @@ def optimizer_for_target(
     )
     if objection is not None and (objection.missing or objection.broken):
         raise UnsupportedOptimizerError(
-            f"{target.name} does not have the optimizer {optimizer.class_name}"
+            f"{target.name} does not restore the optimizer {optimizer.class_name}"
         )
     if (
         target.is_keras3

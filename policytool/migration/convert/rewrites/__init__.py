@@ -52,6 +52,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     storage.storage,
     storage.naming,
     keras2.calls,
+    activations.silu,
     activations.activation_operations,
     operations.operations,
     directions.directions,

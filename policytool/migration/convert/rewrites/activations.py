@@ -18,6 +18,7 @@ from policytool.migration.convert.rewrites._base import (
     ConversionContext,
     Split,
     layer_beside,
+    layer_rewrite,
     rewrite,
     splice,
 )
@@ -72,6 +73,26 @@ def _has_masks(root: Unit) -> bool:
     return any(
         unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
     )
+
+
+@layer_rewrite(
+    applies=lambda context: _is_missing("silu", context) and not _is_missing("swish", context),
+)
+def silu(unit: Unit, context: ConversionContext) -> Unit:
+    """
+    Gives the activation ``silu`` its older name ``swish``, if the target has only that.
+    """
+    keys = [
+        key
+        for key in ("activation", "recurrent_activation")
+        if function_name(unit.config.get(key)) == "silu"
+    ]
+    if not keys:
+        return unit
+    context.log.change(
+        "activation-name", unit, f"silu is called swish, its name in {context.target.name}"
+    )
+    return unit.with_config(**dict.fromkeys(keys, "swish"))
 
 
 _OPERATIONS: Final = {
