@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import FittingArchitectures, SelectedInspection
     from policytool.formats.document import TracedOp
-    from policytool.model.model import LaterOps, Layer, Model, Signature
+    from policytool.model.model import Layer, Model, Signature
     from policytool.reports.layout import View
 
 
@@ -406,19 +406,29 @@ def _serving(model: Model) -> Sentence | None:
         f"{programs} run its {'signatures' if further_count else 'signature'} "
         f"{signature_words(first, with_shapes=False)}{others}"
         f"{'' if every_layer else _layer_words(running)}"
-        f"{_without_ops(model.later_ops)}"
+        f"{_older_releases(model)}"
         f"{package}"
     )
     return Sentence(text=text, tone=Tone.GOOD)
 
 
-def _without_ops(later: LaterOps | None) -> str:
-    """Return which releases cannot run a graph because of its ops; nothing if all can."""
-    if later is None:
-        return ""
-    return (
-        f"; not in {release_name(later.newest_without)} and older, which do not have the "
+def _older_releases(model: Model) -> str:
+    """
+    Return which releases may not run a graph: those before the release that wrote it, which may
+    lack an op, an attribute of an op, or a kind of saved object. Only the ops are known.
+    """
+    later, version = model.later_ops, model.writer.tensorflow
+    lacking = (
+        f"{release_name(later.newest_without)} and older do not have the "
         f"op{'s' if later.ops[1:] else ''} {join_and_count(later.ops, _LAYERS)}"
+        if later is not None
+        else ""
+    )
+    if version is None:
+        return f"; {lacking}" if lacking else ""
+    written = ".".join(version.split(".")[:2])
+    return f"; releases before TF {written}, which wrote it, may not" + (
+        f": {lacking}" if lacking else ""
     )
 
 
