@@ -241,13 +241,14 @@ def clashes_with_mask(config: Mapping[str, Json]) -> bool:
 
 def masks_in_float32(config: Mapping[str, Json]) -> bool | None:
     """
-    Return whether an attention layer that does not compute in float32 masks its scores in TF 2.4;
-    None if a layer on the way of a mask was not measured.
+    Return whether an attention layer that does not compute in float32 masks its scores in TF 2.4,
+    which a mask of the query does not; None if a layer on the way of a mask was not measured.
     """
     return _any(
         [
             keras_objects.arguments_of(entry).get("causal") is True
-            or _any([mask for _, masks in calls for mask in masks])
+            or has_keyword(entry, "mask")
+            or _any([mask for _, masks in calls for mask in masks[1:]])
             for entry, calls in _mask_flow(config, "tf2.4")
             if keras_objects.class_of(entry) in ATTENTIONS
             and _dtype(entry) not in (None, "float32")
