@@ -1453,7 +1453,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "TimeDistributed cannot determine the output shape of a model",
         lambda evidence: (
             bool(evidence.traits.distributed_models)
-            and (evidence.is_keras3 or not evidence.is_built_late)
+            and not evidence.is_built_late
             and not evidence.is_written_in("keras3.0 to keras3.3")
         ),
     ),
