@@ -191,6 +191,19 @@ def attends_to_mask(config: Mapping[str, Json]) -> bool | None:
     )
 
 
+def masked_attention_dtypes(config: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the compute dtype of each attention layer whose scores have a mask."""
+    for entry, calls in _mask_flow(config):
+        arguments = keras_objects.arguments_of(entry)
+        if keras_objects.class_of(entry) in ATTENTIONS and (
+            arguments.get("causal") is True
+            or has_keyword(entry, "mask")
+            or any(True in masks[1:] for _, masks in calls)
+        ):
+            policy = keras_objects.policy_name(arguments.get("dtype")) or ""
+            yield policy.removeprefix(_MIXED)
+
+
 def repeats_name(config: Mapping[str, Json]) -> bool:
     """
     Return whether Keras 3 gives the name of a layer to an operation of a functional model: it

@@ -371,6 +371,9 @@ class ConfigTraits:
     attends_to_mask: bool = False
     """Whether the query of an attention layer has a mask."""
 
+    masked_attentions: set[str] = field(default_factory=set)
+    """See :func:`policytool.model.inbound_nodes.masked_attention_dtypes`."""
+
     may_attend_to_mask: bool = False
     """Whether it is unknown if a mask reaches the query of an attention layer."""
 
@@ -837,6 +840,7 @@ def _note_model(class_name: str, config: dict[str, Json], traits: ConfigTraits) 
             inbound_nodes.has_keyword(layer, "use_causal_mask") for layer in layers
         )
         traits.scored.update(inbound_nodes.attentions_with_scores(config))
+        traits.masked_attentions.update(inbound_nodes.masked_attention_dtypes(config))
         attends = inbound_nodes.attends_to_mask(config)
         traits.attends_to_mask |= attends is True
         traits.may_attend_to_mask |= attends is None

@@ -1071,6 +1071,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
             for name, policy in evidence.traits.layer_policies
         ),
     ),
+    # 32 files of TF 2.9 in TF 2.3 and 2.4 with four policies; TF 2.5 loads them
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.1 to tf2.4",
+        "TF 2.4 and older mask the scores of an attention layer only in float32",
+        lambda evidence: bool(evidence.traits.masked_attentions - {"", "float32"}),
+    ),
     # Files of TF 2.9 and 2.15 in TF 2.4, 2.5, 2.9, 2.12 and 2.15, with four policies
     *(
         _row(
@@ -1160,13 +1168,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "an argument is an array in the format of TF 2.13 and later",
         _class(keras_objects.ARRAY),
     ),
-    _row(
-        Obstacle.KEY,
-        "json keras",
-        "after tf2.12",
-        "an argument of a layer is an array, which Keras 2 reads only in the config of an "
-        "initializer",
-        lambda evidence: evidence.traits.array_arguments,
+    *(
+        _row(
+            Obstacle.KEY,
+            formats,
+            ranges,
+            "an argument of a layer is an array, which Keras 2 reads only in the config of an "
+            "initializer",
+            lambda evidence: evidence.traits.array_arguments,
+        )
+        for formats, ranges in (("json", "after tf2.12"), ("keras", "tf2.12 on"))
     ),
     # graph ops
     _row(
