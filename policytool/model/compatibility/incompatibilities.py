@@ -285,9 +285,7 @@ def _is_misplaced(loader: str, *, models: bool) -> Callable[[Evidence], bool]:
 
 
 def _is_homeless(places: Iterable[tuple[str | None, str]]) -> bool:
-    return any(
-        module is None and known_arguments.is_in_some_module(name) for module, name in places
-    )
+    return any(module is None and name in known_classes() for module, name in places)
 
 
 def _is_function_misplaced(loader: str) -> Callable[[Evidence], bool]:

@@ -292,7 +292,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     # Measured with edited files of Keras 3.6 and 3.15 in Keras 3.0, 3.6 and 3.15
     _row(
         "h5 json keras",
-        "keras3.15 on",
+        "after keras3.14",
         "an object of Keras has the registered name of a custom object",
         _is_registered,
     ),

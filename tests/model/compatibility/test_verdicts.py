@@ -108,6 +108,7 @@ CLAIMED: Final = (
     "a nested Sequential model has no layers",
     "an argument is an array in the format of TF 2.13 and later",
     "an argument of a layer is an array, which Keras 2 reads only in the config of an initializer",
+    "TF 2.4 and older mask the scores of an attention layer only in float32",
     "tf.einsum is stored without its inputs, because Keras 2 stores only the first argument",
     "an index contains an ellipsis, which TF 2.4 does not read from JSON",
     "an initializer has an array, which Keras 2 does not read from HDF5",
