@@ -288,10 +288,15 @@ def agree(class_name: str, variables: Iterable[tuple[VariableSlot, Shape]]) -> b
     ranks, and equal sizes of equal expressions, are compared.
     """
     sizes: dict[str, int | None] = {}
+    whole: dict[tuple[str, ...], Shape] = {}
     products: list[tuple[str, int | None]] = []
     for slot, shape in variables:
         items = _expression(class_name, slot)
-        if items is None or any(item.startswith(SEVERAL) for item in items):
+        if items is None:
+            continue
+        if any(item.startswith(SEVERAL) for item in items):
+            if whole.setdefault(tuple(items), shape) != shape:
+                return False
             continue
         if len(items) != len(shape):
             return False

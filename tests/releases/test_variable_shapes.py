@@ -176,6 +176,13 @@ def test_shapes_of_variables_follow_from_the_arguments(
     assert variable_shape(class_name, slot_of(name), build) == expected
 
 
+@pytest.mark.parametrize(("shape", "expected"), [((4,), True), ((6,), False)])
+def test_variables_of_a_normalization_have_one_shape(shape: Shape, *, expected: bool) -> None:
+    """Gamma and beta have the sizes of the same axes, also if the file does not contain them."""
+    variables = [(slot_of("gamma"), shape), (slot_of("beta"), (4,))]
+    assert agree("LayerNormalization", variables) is expected
+
+
 @pytest.mark.parametrize(
     ("kernel", "recurrent", "expected"),
     [

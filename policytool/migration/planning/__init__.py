@@ -52,8 +52,8 @@ _PICKLED: Final = "pickled-weights"
 """The code of the observation that the weights are a Python pickle."""
 
 
-UNLOADABLE: Final = "unloadable-variables"
-"""The code of a refusal to write a copy of a file whose stored variables no release restores."""
+UNLOADABLE: Final = "unloadable"
+"""The code of a refusal to write a copy of a file whose config or variables no release loads."""
 
 
 @once_per_model

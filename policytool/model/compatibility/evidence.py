@@ -104,13 +104,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def is_built_late(self) -> bool:
         """
-        Whether Keras 3.0 to 3.3 need not build a Sequential to load it: its variables are in no
-        HDF5 file, or in one layer of it.
+        Whether Keras 3.0 to 3.3 need not build a Sequential to load it: it was never called in
+        Keras 3, or its variables are in no HDF5 file, or in one layer of it.
         """
+        if self.traits.root_class != "Sequential":
+            return False
+        if self.is_keras3:
+            return self.shapes is not None and not (
+                self.shapes.has_declared_input(0)
+                or any(site.class_name == INPUT_CLASS for site in self.shapes.sites[1:2])
+            )
         owners = {tensor.path[0] for tensor in self.document.tensors or () if tensor.path}
-        return self.traits.root_class == "Sequential" and (
-            self.document.format != "h5" or len(owners) == 1
-        )
+        return self.document.format != "h5" or len(owners) == 1
 
     @property
     def crops_everything(self) -> bool:

@@ -285,9 +285,7 @@ def _is_misplaced(loader: str, *, models: bool) -> Callable[[Evidence], bool]:
 
 
 def _is_homeless(places: Iterable[tuple[str | None, str]]) -> bool:
-    return any(
-        module is None and known_arguments.is_in_some_module(name) for module, name in places
-    )
+    return any(module is None and name in known_classes() for module, name in places)
 
 
 def _is_function_misplaced(loader: str) -> Callable[[Evidence], bool]:
@@ -1163,13 +1161,16 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "an argument is an array in the format of TF 2.13 and later",
         _class(keras_objects.ARRAY),
     ),
-    _row(
-        Obstacle.KEY,
-        "json keras",
-        "after tf2.12",
-        "an argument of a layer is an array, which Keras 2 reads only in the config of an "
-        "initializer",
-        lambda evidence: evidence.traits.array_arguments,
+    *(
+        _row(
+            Obstacle.KEY,
+            formats,
+            ranges,
+            "an argument of a layer is an array, which Keras 2 reads only in the config of an "
+            "initializer",
+            lambda evidence: evidence.traits.array_arguments,
+        )
+        for formats, ranges in (("json", "after tf2.12"), ("keras", "tf2.12 on"))
     ),
     # graph ops
     _row(
@@ -1465,7 +1466,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "TimeDistributed cannot determine the output shape of a model",
         lambda evidence: (
             bool(evidence.traits.distributed_models)
-            and (evidence.is_keras3 or not evidence.is_built_late)
+            and not evidence.is_built_late
             and not evidence.is_written_in("keras3.0 to keras3.3")
         ),
     ),

@@ -124,6 +124,12 @@ The release from which a Sequential that begins with a built model is built (``_
 keras/src/models/sequential.py; measured in Keras 3.0, 3.3, 3.6, 3.10, 3.12 and 3.15).
 """
 
+_NOT_BUILDING: Final = releases_in("keras3.0 to keras3.3")
+"""
+The releases that load a Sequential with a model in a TimeDistributed without building its later
+layers (8 files of Keras 3.3).
+"""
+
 _PACKS_COLUMNS: Final = "keras3.14"
 """
 The release from which two columns of an int4 kernel share a byte (measured in 3.15); in Keras 3.12,
@@ -341,6 +347,8 @@ class StoredVariables:
         if not site.is_model or "output_layers" in (site.config or {}):
             return True
         layers = self.placed.children[index]
+        if self.traits.distributed_models and loader in _NOT_BUILDING:
+            return False
         if not layers or self.shapes.has_declared_input(index):
             return True
         if not self.placed.sites[layers[0]].is_model:

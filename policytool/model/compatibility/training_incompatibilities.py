@@ -268,6 +268,17 @@ def _is_misplaced(loader: str) -> Callable[[TrainingEvidence], bool]:
     return is_misplaced
 
 
+def _is_registered(evidence: TrainingEvidence) -> bool:
+    """Return whether a class or function of Keras has the registered name of a custom object."""
+    objects = map(keras_objects.read, keras_objects.dicts(evidence.configuration))
+    return any(
+        serialized.registered_name not in (None, serialized.class_name, serialized.function)
+        and str(serialized.module).startswith("keras.")
+        for serialized in objects
+        if serialized is not None
+    )
+
+
 REFUSALS: Final[tuple[TrainingRow, ...]] = (
     *(
         _row(
@@ -277,6 +288,13 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
             _is_misplaced(loader),
         )
         for loader in sorted(releases_in("keras3.0 on").intersection(LOADERS), key=position)
+    ),
+    # Measured with edited files of Keras 3.6 and 3.15 in Keras 3.0, 3.6 and 3.15
+    _row(
+        "h5 json keras",
+        "after keras3.14",
+        "an object of Keras has the registered name of a custom object",
+        _is_registered,
     ),
     _row(
         "h5",
@@ -393,6 +411,17 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "after tf2.12",
         "a loss or a metric has an array as an argument, which Keras 2 does not read",
         _has_array,
+    ),
+    # Measured with six optimizers, with and without a wrapper; unless the model was never built
+    _row(
+        "keras",
+        "tf2.12",
+        "TF 2.12 cannot build the optimizer of an archive if it is from optimizers.legacy",
+        lambda evidence: (
+            bool(evidence.document.tensors)
+            and (_is_legacy(evidence.optimizer) or evidence.outer == "LossScaleOptimizer")
+            and not evidence.keras3
+        ),
     ),
     _row(
         "keras",

@@ -255,11 +255,10 @@ def _is_missing(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) ->
 
 def _refused_keys(evidence: TrainingEvidence, loader: str, entry: LossOrMetric) -> Iterator[str]:
     """
-    Yield why a release does not build a loss, or Keras 3 a metric of an archive: its class lacks a
-    key. Metrics of Keras 2 take further keys.
+    Yield why a release does not build a loss, or a metric of an archive: its class lacks a key.
     """
-    is_strict = family_of(loader) == KERAS3 and evidence.document.format in _ARCHIVES
-    if entry.is_own or (entry.kind != known_arguments.LOSSES and not is_strict):
+    is_read_now = entry.kind == known_arguments.LOSSES or evidence.document.format in _ARCHIVES
+    if entry.is_own or not is_read_now:
         return
     known = known_arguments.arguments(loader, entry.kind, entry.name)
     is_read = family_of(loader) == KERAS2 and loader in _READING_FUNCTIONS.get(

@@ -687,6 +687,47 @@ def test_distributed_model_has_one_output(
     assert (before in {cause.reason for cause in causes}) is not failing.issuperset({"keras3.15"})
 
 
+@pytest.mark.parametrize("is_built", [False, True])
+def test_distributed_model_in_a_sequential(tmp_path: Path, *, is_built: bool) -> None:
+    """Keras 3.0 and 3.3 load files of Keras 3.6 if the Sequential was never called."""
+    layer = {"module": "keras", **sequential(dense())}
+    policy = {"module": "keras", **instance("DTypePolicy", name="float32")}
+    steps = instance("TimeDistributed", name="steps", trainable=True, dtype=policy, layer=layer)
+    begin = [_input("x", 3, 2)] if is_built else []
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({"module": "keras", **sequential(*begin, steps)}), encoding="utf-8")
+    text = "TimeDistributed cannot determine the output shape of a model"
+    assert {
+        loader
+        for loader, verdict in policytool.inspect(path).releases.items()
+        if text in {cause.reason for cause in verdict.causes}
+    } == ({"keras3.0", "keras3.3"} if is_built else set())
+
+
+@pytest.mark.parametrize(
+    ("policy", "mask", "fails"),
+    [
+        ("mixed_float16", {"mask": [["m", 0, 0]]}, True),
+        ("float64", {"mask": [["m", 0, 0]]}, True),
+        ("float32", {"mask": [["m", 0, 0]]}, False),
+        ("mixed_float16", {}, False),
+    ],
+)
+def test_tf_2_4_masks_the_scores_of_attention_in_float32(
+    tmp_path: Path, policy: str, mask: Config, *, fails: bool
+) -> None:
+    """The floatx is subtracted from scores of another dtype (32 files of TF 2.9 in TF 2.4)."""
+    attention = instance("AdditiveAttention", name="scores", dtype=instance("Policy", name=policy))
+    call = [[["x", 0, 0, {}], ["x", 0, 0, mask]]]
+    layers = [_input("x", 3, 2), _input("m", 3), {**attention, "name": "scores"}]
+    layers[-1]["inbound_nodes"] = call
+    reasons = _json_reasons(
+        _functional("model", *layers, outputs=[["scores", 0, 0]]), tmp_path / "model.json"
+    )
+    failing = {loader for loader, reason in reasons.items() if reason == MASKS_IN_FLOAT32}
+    assert failing == ({"tf2.1", "tf2.2", "tf2.3", "tf2.4"} if fails else set())
+
+
 @pytest.mark.parametrize(("count", "fails"), [(0, False), (1, True)])
 def test_copy_of_a_shared_layer_has_only_its_own_calls(
     tmp_path: Path, count: int, *, fails: bool

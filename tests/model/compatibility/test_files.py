@@ -547,3 +547,33 @@ def test_statistics_of_normalization_in_another_dtype(policy: str, *, fails: boo
     (row,) = (row for row in REFUSALS if row.reason == reason)
     assert row.shows(found) is fails
     assert not row.shows(replace(found, releases=frozenset({"tf2.9"})))
+
+
+def test_tf_2_12_does_not_read_an_array_in_an_archive(tmp_path: Path) -> None:
+    """TF 2.12 stores the arguments of a ReLU as arrays, and cannot load them again."""
+    slope = {"class_name": "__numpy__", "config": {"value": 0.2, "dtype": "float32"}}
+
+    def change(config: dict[str, Any]) -> None:
+        layer = changed_fixtures.layer(config, "activation")
+        del layer["activation"]
+        layer["negative_slope"] = slope
+        config["config"]["layers"][-1]["class_name"] = "ReLU"
+
+    path = changed_fixtures.keras_zip(tmp_path, "tf2.12/default_float32.keras", change)
+    reason = policytool.inspect(path).releases["tf2.12"].reason or ""
+    assert reason.startswith("an argument of a layer is an array, which Keras 2 reads only in the")
+
+
+@pytest.mark.parametrize(("name", "fails"), [("LayerScale", False), ("Dense", True)])
+def test_custom_layer_with_the_name_of_a_private_class(
+    tmp_path: Path, name: str, *, fails: bool
+) -> None:
+    """Only keras.applications has a LayerScale: without a module, it is in custom_objects."""
+
+    def change(config: dict[str, Any]) -> None:
+        config["config"]["layers"][1] |= {"module": None, "class_name": name}
+        config["config"]["layers"][1]["registered_name"] = name
+
+    path = changed_fixtures.keras_zip(tmp_path, "keras3.15/default_float32.keras", change)
+    causes = policytool.inspect(path).releases["keras3.15"].causes
+    assert ("the module of a layer is null" in {cause.reason for cause in causes}) is fails

@@ -133,6 +133,11 @@ FAILING: Final = {
         "keras3.0",
         "the operation GetItem does not support a list as the argument `key`",
     ),
+    "axis that is written as a list": (
+        operation("Argsort", X, config={"axis": [-1]}),
+        NEWEST,
+        "the operation Argsort does not support a list as the argument `axis`",
+    ),
     "tuple that is written as a list": (
         operation("Histogram", X, config={"bins": 5, "range": [0, 1]}),
         NEWEST,

@@ -59,6 +59,7 @@ STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
 )
 OPTIMIZERS: Final = {
     "Keras 3 does not find the Lamb optimizer in HDF5 files",
+    "an object of Keras has the registered name of a custom object",
     "the optimizer is registered as Custom",
     "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
     "the LossScaleOptimizer was saved before the first step and has no name",
@@ -277,6 +278,36 @@ def test_configs_of_metrics_in_archives(
     found = structs.replace(_evidence(document), configuration=training)
     refusing = [loader for loader in KERAS3_LOADERS if verdict(found, loader).reason is not None]
     assert refusing == list(failing)
+
+
+@pytest.mark.parametrize(("registered", "fails"), [("Custom>Huber", True), ("Huber", False)])
+def test_keras_3_15_rejects_the_registered_name_of_a_loss(registered: str, *, fails: bool) -> None:
+    """Earlier releases find the class in the module, as edited files of Keras 3.6 and 3.15 do."""
+    document = _document("keras3.0/adam_autowrap_mf16.keras", migrated=False)
+    loss = {"module": "keras.losses", **instance("Huber"), "registered_name": registered}
+    training: Any = {"optimizer": "rmsprop", "loss": loss}
+    found = structs.replace(_evidence(document), configuration=training)
+    refusing = {loader for loader in KERAS3_LOADERS if verdict(found, loader).reason is not None}
+    assert refusing == ({"keras3.15"} if fails else set())
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize("is_built", [False, True])
+def test_tf_2_12_does_not_build_a_legacy_optimizer(*, is_built: bool, is_wrapped: bool) -> None:
+    """TF 2.12 calls `build` of the optimizer of a built model, which optimizers.legacy lacks."""
+    document = _document("tf2.12/adam_autowrap_mf16.keras", migrated=False)
+    optimizer: Any = {"module": "keras.optimizers.legacy", **instance("Adam")}
+    if is_wrapped:
+        optimizer = instance("LossScaleOptimizer", inner_optimizer=instance("Adam"), dynamic=True)
+    found = structs.replace(
+        _evidence(document),
+        document=document if is_built else replace(document, tensors=()),
+        configuration={"optimizer": optimizer, "loss": "mse"},
+        optimizer=optimizer,
+    )
+    text = "cannot build the optimizer of an archive"
+    assert (text in str(verdict(found, "tf2.12").reason)) is is_built
+    assert text not in str(verdict(found, "tf2.15").reason)
 
 
 @pytest.mark.parametrize("name", ["focal_loss_fixed", "loss_fn", "<lambda>"])
