@@ -272,12 +272,12 @@ HOSTILE: Final[dict[str, tuple[str, Callable[[Path], object]]]] = {
     "no metadata": (METADATA, lambda path: path.unlink()),
     "a FIFO": (METADATA, _replace_with_fifo),
     "a link to another directory": (METADATA, _replace_with_link),
-    "a million arrays": (
+    "many arrays": (
         METADATA,
         lambda path: edited(
             path,
             lambda value: value["tree_metadata"].update(
-                {str(n): _entry(f"trainable_variables/{n}") for n in range(200_000)}
+                {str(n): _entry(f"trainable_variables/{n}") for n in range(100_000)}
             ),
         ),
     ),
