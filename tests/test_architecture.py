@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -371,12 +372,8 @@ def test_reports_list_every_reporter(
 
 FORMAT_PACKAGES: Final = sorted(
     module.split(".")[1]
-    for module, tree in TREE.trees.items()
-    if module.startswith("formats.")
-    and any(
-        isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "FORMAT"
-        for node in tree.body
-    )
+    for module, text in TREE.texts.items()
+    if module.startswith("formats.") and re.search(r"^FORMAT: ", text, re.MULTILINE)
 )
 
 
