@@ -225,7 +225,7 @@ def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
     """If the reader of stdout stops, such as ``head -1``, the exit code is 0 without a message."""
-    config = sequential(*(dense(f"dense_{number}") for number in range(5000)))
+    config = sequential(*(dense(f"dense_{number}") for number in range(1500)))
     path = h5_model(tmp_path / "long.h5", config)
     process = subprocess.Popen(
         [sys.executable, "-m", "policytool", "inspect", "--format", form, path],
