@@ -440,12 +440,10 @@ def test_names_outside_the_terminal_encoding_are_escaped(encoding: str, tmp_path
 
 @THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
-def test_json_is_valid_for_every_encoding_of_the_terminal(
-    name: str, encoding: str, tmp_path: Path
-) -> None:
+def test_json_is_valid_for_every_encoding_of_the_terminal(encoding: str, tmp_path: Path) -> None:
     """JSON is valid for each encoding of the terminal: other characters are escaped as in JSON."""
-    path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
+    names = ["層一", "naïve", "\U0001f600"]
+    path = h5_model(tmp_path / "names.h5", sequential(*map(dense, names)))
     done = subprocess.run(
         [sys.executable, "-m", "policytool", "inspect", "--format", "json", path],
         capture_output=True,
@@ -453,7 +451,8 @@ def test_json_is_valid_for_every_encoding_of_the_terminal(
         env={**os.environ, "PYTHONIOENCODING": encoding},
         timeout=60,
     )
-    assert json.loads(done.stdout.decode(encoding))["models"][0]["layers"][1]["name"] == name
+    layers = json.loads(done.stdout.decode(encoding))["models"][0]["layers"]
+    assert [layer["name"] for layer in layers[1:]] == names
 
 
 @THOROUGH

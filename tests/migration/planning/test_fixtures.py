@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = THOROUGH
 
 
-SHARE: Final = 5
+SHARE: Final = 10
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 
 
