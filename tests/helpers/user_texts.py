@@ -98,10 +98,10 @@ def _literals(nodes: tuple[ast.AST, ...]) -> Iterator[tuple[int, str]]:
     """Yield the string literals that are no docstrings; values in f-strings become ``{}``."""
     hidden = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     joined = [node for node in nodes if isinstance(node, ast.JoinedStr)]
-    hidden |= {id(part) for node in joined for part in node.values}
-    for node in joined:
-        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-        yield node.lineno, "".join(map(str, parts))
+    hidden |= {id(part) for text in joined for part in text.values}
+    for text in joined:
+        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in text.values)
+        yield text.lineno, "".join(map(str, parts))
     for node in nodes:
         if (
             isinstance(node, ast.Constant)
