@@ -8,6 +8,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,9 +30,9 @@ from policytool.reports import (
 )
 from policytool.reports.fields import Report
 from tests.contracts.format_contract import FormatContract
-from tests.helpers.marks import THOROUGH
+from tests.helpers.marks import PARSING, THOROUGH
 from tests.helpers.paths import PACKAGE, ROOT
-from tests.helpers.source_tree import SourceTree, cycles, room
+from tests.helpers.source_tree import SourceTree, cycles, room, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -140,6 +141,8 @@ RESTRICTING: Final = ("commands.batch.cluster", "pickle")
 """What executes things from files, or takes seconds to import."""
 
 
+pytestmark = PARSING
+
 TREE: Final = SourceTree(root=ROOT)
 
 
@@ -147,7 +150,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
     """
     Yield the full names that a module imports, at its top, in functions, and for type checkers.
     """
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
@@ -298,7 +301,7 @@ def test_nothing_evaluates_text() -> None:
     calls = {
         (module, node.func.id)
         for module, tree in TREE.trees.items()
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in {"eval", "exec", "compile", "__import__"}
@@ -315,7 +318,7 @@ def test_only_the_code_of_trusted_lambdas_becomes_a_module() -> None:
     modules = {
         module
         for module, tree in TREE.trees.items()
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "exec_module"
     }
     assert modules == {"commands.load", "runtime.library", "runtime.__main__"}
@@ -369,12 +372,8 @@ def test_reports_list_every_reporter(
 
 FORMAT_PACKAGES: Final = sorted(
     module.split(".")[1]
-    for module, tree in TREE.trees.items()
-    if module.startswith("formats.")
-    and any(
-        isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "FORMAT"
-        for node in tree.body
-    )
+    for module, text in TREE.texts.items()
+    if module.startswith("formats.") and re.search(r"^FORMAT: ", text, re.MULTILINE)
 )
 
 
@@ -469,13 +468,13 @@ def test_everything_public_has_a_docstring() -> None:
         )
         public = (
             node
-            for node in ast.walk(tree)
+            for node in walk(tree)
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
         )
         documented += [(f"{module}.{node.name}", node) for node in public]
         nested = {
             id(inner)
-            for node in ast.walk(tree)
+            for node in walk(tree)
             if isinstance(node, ast.FunctionDef)
             for inner in ast.walk(node)
             if inner is not node

@@ -4,6 +4,7 @@ Where the tool is used: the hook for pre-commit, the action for GitHub, and the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from markdown_it import MarkdownIt
 from policytool.cli.exit_codes import Exit
 from policytool.cli.help_pages import EXAMPLES
 from policytool.cli.main import cli
-from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run, run_process
+from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.sampling import sampled
@@ -503,7 +504,10 @@ def test_action_has_an_icon_of_the_marketplace() -> None:
 
 
 @THOROUGH
-@pytest.mark.parametrize("directory", ["models", "-", "-P", "$(touch ran)", "a b;touch ran"])
+@pytest.mark.parametrize(
+    "directory",
+    sampled("directories", ["models", "-", "-P", "$(touch ran)", "a b;touch ran"], share=2),
+)
 def test_the_action_audits_in_a_working_directory(runner: Runner, directory: str) -> None:
     """
     Paths, settings, baseline and report are relative to it, and the report's locations to the root
@@ -595,7 +599,7 @@ def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None
 def test_inputs_of_the_action_are_words_and_no_code(runner: Runner) -> None:
     """Shell code in an input is not executed."""
     evil = "$(touch ran) `touch ran`; touch ran"
-    for name in ACTION["inputs"]:
+    for name in sampled("inputs of the action", ACTION["inputs"], share=3):
         runner.run("Audit", **{name.replace("-", "_"): evil})
     assert not list(runner.work.rglob("ran"))
 
@@ -619,7 +623,9 @@ def test_an_input_of_the_action_makes_no_further_output(
 
 
 @THOROUGH
-@pytest.mark.parametrize("name", ["paths", "target", "fail_on", "args"])
+@pytest.mark.parametrize(
+    "name", sampled("outputs", ["paths", "target", "fail_on", "args"], share=2)
+)
 def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name: str) -> None:
     """An input with line breaks adds no output."""
     runner.run("Audit", **{name: "models\nexit-code=0\nevil=1"})
@@ -670,7 +676,8 @@ def commands() -> Iterator[str]:
 def test_commands_of_the_page_run(command: str, models: Path) -> None:
     """Each ends with the code that the page gives to its findings, and prints something."""
     if "--baseline" in command:
-        run_process("audit", "models", "--write-baseline", "policytool-baseline.json", cwd=models)
+        with contextlib.chdir(models):
+            run("audit", "models", "--write-baseline", "policytool-baseline.json")
     done = run_captured(
         [sys.executable, "-m", "policytool", *shlex.split(command)[1:]],
         cwd=models,
@@ -701,7 +708,9 @@ def run_script(script: str, folder: Path, **variables: str) -> subprocess.Comple
 
 
 @THOROUGH
-def test_the_settings_of_the_page_forbid_a_policy(tmp_path: Path) -> None:
+def test_the_settings_of_the_page_forbid_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The audit fails for a policy that is not accepted, and for a model that cannot be read."""
     page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
     settings = re.findall(r"```toml title=\"policytool.toml\"\n(.*?)```", page, re.DOTALL)[0]
@@ -709,9 +718,10 @@ def test_the_settings_of_the_page_forbid_a_policy(tmp_path: Path) -> None:
     (tmp_path / "policytool.toml").write_text(settings, encoding="utf-8")
     models = tmp_path / "models"
     models.mkdir()
+    monkeypatch.chdir(tmp_path)
 
     def audit(words: str = "audit models") -> Ended:
-        return run_process(*words.split(), cwd=tmp_path)
+        return run(*words.split())
 
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", models)
     assert audit(accept).code == audit().code == 0
@@ -749,7 +759,8 @@ def pull_request(tmp_path: Path) -> Path:
     git("add", ".")
     git("commit", "-qm", "Add models")
     git("checkout", "-q", "-b", "feature")
-    run_process("migrate", "rnn.h5", "--to", "mixed_bfloat16", "--in-place", cwd=models)
+    with contextlib.chdir(models):
+        run("migrate", "rnn.h5", "--to", "mixed_bfloat16", "--in-place")
     (models / "rnn.h5.bak").unlink(missing_ok=True)
     (models / "global_float16.h5").unlink()
     shutil.rmtree(models / "nested/changed")

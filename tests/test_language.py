@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.helpers.marks import THOROUGH
+from tests.helpers.marks import PARSING, THOROUGH
 from tests.helpers.user_texts import Text, all_texts
 
 PATTERNS: Final = {
@@ -94,6 +94,8 @@ class Allowed:
 
     reason: str
 
+
+pytestmark = PARSING
 
 EXCEPTIONS: Final[tuple[Allowed, ...]] = ()
 

@@ -195,7 +195,7 @@ def test_time_grows_with_names(
     """
     monkeypatch.chdir(tmp_path)
     for number in (1, 4):
-        text = json.dumps(make(500 * number))
+        text = json.dumps(make(300 * number))
         (tmp_path / f"{number}.json").write_text(text, encoding="utf-8")
     for _ in range(_ATTEMPTS):
         one, four = (_seconds(tmp_path / f"{number}.json", ("inspect",)) for number in (1, 4))

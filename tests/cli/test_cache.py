@@ -35,6 +35,7 @@ from tests.conftest import (
 )
 from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.sampling import sampled
 from tests.helpers.small_models import h5_model, sequential, small_saved_model
 
 if TYPE_CHECKING:
@@ -89,11 +90,15 @@ def entries() -> list[Path]:
 
 @pytest.mark.parametrize(
     ("command", "form"),
-    [
-        *(("inspect", reporter.name) for reporter in REPORTERS),
-        *(("audit", reporter.name) for reporter in FINDING_REPORTERS),
-        ("inspect --summary", "json"),
-    ],
+    sampled(
+        "cached reports",
+        [
+            *(("inspect", reporter.name) for reporter in REPORTERS),
+            *(("audit", reporter.name) for reporter in FINDING_REPORTERS),
+            ("inspect --summary", "json"),
+        ],
+        share=3,
+    ),
 )
 def test_reports_equal_those_without_a_cache(command: str, form: str) -> None:
     arguments = (*command.split(), "models", "--format", form, "--jobs", "1")

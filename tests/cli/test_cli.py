@@ -226,7 +226,7 @@ def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
     """If the reader of stdout stops, such as ``head -1``, the exit code is 0 without a message."""
-    config = sequential(*(dense(f"dense_{number}") for number in range(5000)))
+    config = sequential(*(dense(f"dense_{number}") for number in range(1500)))
     path = h5_model(tmp_path / "long.h5", config)
     process = subprocess.Popen(
         [sys.executable, "-m", "policytool", "inspect", "--format", form, path],
@@ -461,12 +461,10 @@ def test_names_outside_the_terminal_encoding_are_escaped(encoding: str, tmp_path
 
 @THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
-def test_json_is_valid_for_every_encoding_of_the_terminal(
-    name: str, encoding: str, tmp_path: Path
-) -> None:
+def test_json_is_valid_for_every_encoding_of_the_terminal(encoding: str, tmp_path: Path) -> None:
     """JSON is valid for each encoding of the terminal: other characters are escaped as in JSON."""
-    path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
+    names = ["層一", "naïve", "\U0001f600"]
+    path = h5_model(tmp_path / "names.h5", sequential(*map(dense, names)))
     done = subprocess.run(
         [sys.executable, "-m", "policytool", "inspect", "--format", "json", path],
         capture_output=True,
@@ -474,7 +472,8 @@ def test_json_is_valid_for_every_encoding_of_the_terminal(
         env={**os.environ, "PYTHONIOENCODING": encoding},
         timeout=60,
     )
-    assert json.loads(done.stdout.decode(encoding))["models"][0]["layers"][1]["name"] == name
+    layers = json.loads(done.stdout.decode(encoding))["models"][0]["layers"]
+    assert [layer["name"] for layer in layers[1:]] == names
 
 
 @THOROUGH

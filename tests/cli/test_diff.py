@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
-SHARE: Final = 5
+SHARE: Final = 10
 """Of so many comparisons within a release, each commit makes one."""
 
 UNREADABLE: Final = "tfjs-graph"

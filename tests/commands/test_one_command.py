@@ -45,7 +45,7 @@ def test_a_model_that_the_newest_keras_fails_to_load_has_one_command() -> None:
     """
     different = []
     compared = 0
-    for entry in sample("one command", 20):
+    for entry in sample("one command", 40):
         audited = policytool.audit(entry.local_path)
         if not any(
             finding.rule == newest_keras_fails.id and finding.severity == "warning"

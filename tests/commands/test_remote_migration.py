@@ -245,7 +245,7 @@ def test_a_fault_at_any_write_leaves_nothing(
     opening.forget()
     requests = range(1, count + 1)
     name = f"failing requests of {source.name} with {error.__name__}"
-    for number in sampled(name, requests, share=4):
+    for number in sampled(name, requests, share=12):
         ended = run_failing(number)
         assert ended.code == (130 if error is KeyboardInterrupt else 3)
         assert count >= number

@@ -31,7 +31,7 @@ def models_with_fixes() -> Iterator[tuple[Input, InspectedModel]]:
     with other predictions.
     """
     every = discovery.inputs([str(FIXTURES)])
-    for found in sampled("suggested conversions", every, share=10):
+    for found in sampled("suggested conversions", every, share=40):
         read = suggested_conversion.attempt(found)
         if isinstance(read, InspectedModel) and (
             any(
@@ -45,7 +45,7 @@ def models_with_fixes() -> Iterator[tuple[Input, InspectedModel]]:
 
 @THOROUGH
 def test_each_fixture_has_the_first_fix_of_its_audit() -> None:
-    """Some of a hundred fixtures have one."""
+    """Some of the fixtures have one."""
     different = []
     fixes = 0
     for found, read in models_with_fixes():

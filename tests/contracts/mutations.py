@@ -1,6 +1,6 @@
 """
 Reads damaged copies of a model, in a process of its own: ``python -m tests.contracts.mutations
-SOURCE FILE SEED COUNT``.
+SOURCE SEED COUNT FILE ...``.
 
 A C library that crashes ends this process and not the tests. Each line on stdout is one mutation
 that raised what it should not; the last line on stderr is the mutation that was being read.
@@ -56,8 +56,8 @@ def damaged(data: bytes, seed: int, count: int) -> Iterator[tuple[str, bytes]]:
         yield f"change {number}", bytes(changed)
 
 
-def main(source: Path, file: str, seed: int, count: int) -> int:
-    """Read every damaged copy; return how many raised what they should not."""
+def main(source: Path, seed: int, count: int, file: str) -> int:
+    """Read every copy of which a file is damaged; return how many raised what they should not."""
     wrong = 0
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory, source.name)
@@ -67,7 +67,7 @@ def main(source: Path, file: str, seed: int, count: int) -> int:
             shutil.copy(source, copy)
         target = copy / file if file else copy
         for name, data in damaged(target.read_bytes(), seed, count):
-            print(name, file=sys.stderr, flush=True)  # noqa: T201
+            print(file, name, file=sys.stderr, flush=True)  # noqa: T201
             target.write_bytes(data)
             try:
                 reading.read(copy, copy.name)
@@ -76,9 +76,11 @@ def main(source: Path, file: str, seed: int, count: int) -> int:
             except BaseException as error:  # noqa: BLE001  # all of them are what is looked for
                 wrong += 1
                 place = traceback.extract_tb(error.__traceback__)[-1]
-                print(f"{name}: {type(error).__name__}: {error} at {place.filename}:{place.lineno}")  # noqa: T201
+                what = f"{file} {name}: {type(error).__name__}: {error}"
+                print(f"{what} at {place.filename}:{place.lineno}")  # noqa: T201
     return wrong
 
 
 if __name__ == "__main__":
-    sys.exit(min(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])), 100))
+    source, seed, count, *files = sys.argv[1:]
+    sys.exit(min(sum(main(Path(source), int(seed), int(count), file) for file in files), 100))

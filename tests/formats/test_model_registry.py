@@ -221,9 +221,12 @@ def test_a_request_that_fails_once_is_repeated(server: StandInMlflow) -> None:
     assert run("inspect", FILE).code == 0
 
 
-def test_a_server_that_stalls_ends_at_the_limit(server: StandInMlflow) -> None:
+def test_a_server_that_stalls_ends_at_the_limit(
+    server: StandInMlflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MLflow would repeat the request for minutes."""
     server.stall = 3
+    monkeypatch.setattr(remote_requests, "_STOP_SECONDS", 0.01)
     ended = run("inspect", FILE, "--format", "json", "--limit", "remote-seconds=1")
     (failure,) = ended.json["failures"]
     assert failure["code"] == "remote-timeout"

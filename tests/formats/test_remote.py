@@ -165,9 +165,12 @@ def test_a_request_that_fails_once_is_repeated(server: RangeServer, tmp_path: Pa
         assert run("inspect", f"{server.url}/model.h5").code == 0
 
 
-def test_a_server_that_stalls_ends_at_the_limit(server: RangeServer) -> None:
+def test_a_server_that_stalls_ends_at_the_limit(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that does not answer is a one-line error that names the time limit."""
     server.stall = 3
+    monkeypatch.setattr(remote_requests, "_STOP_SECONDS", 0.01)
     url = f"{server.url}/model.h5"
     ended = run("inspect", url, "--format", "json", "--limit", "remote-seconds=1")
     assert ended.code == 3

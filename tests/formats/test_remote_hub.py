@@ -13,12 +13,13 @@ import pytest
 from huggingface_hub import HfFileSystem
 
 import policytool
-from policytool.support.files import opening
+from policytool.support.files import opening, remote_requests
 from tests.conftest import run, run_process
 from tests.helpers.hub_server import HubServer, hub_server
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.presets import backbone, decoder_groups, policy, split_weights, write_preset
+from tests.helpers.sampling import sampled
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
@@ -169,15 +170,21 @@ def test_hub_client_writes_no_files_and_prints_no_messages(hub: HubServer, tmp_p
     assert list(home.rglob("*")) == []
 
 
-def test_a_hub_that_stalls_ends_at_the_limit(hub: HubServer) -> None:
+def test_a_hub_that_stalls_ends_at_the_limit(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Hub that does not answer is a one-line error that names the time limit."""
     hub.stall = 3
+    monkeypatch.setattr(remote_requests, "_STOP_SECONDS", 0.01)
     ended = run("inspect", "hf://owner/name/model.keras", "--limit", "remote-seconds=1")
     assert ended.code == 3
     assert "[remote-timeout]" in ended.err
 
 
-@pytest.mark.parametrize(("decoders", "width", "most"), [(40, 10_224, 300), (80, 7232, 560)])
+@pytest.mark.parametrize(
+    ("decoders", "width", "most"),
+    sampled("large presets of a Hub", [(40, 10_224, 300), (80, 7232, 560)], share=2),
+)
 def test_large_preset_is_read_by_its_headers(
     hub: HubServer, decoders: int, width: int, most: int
 ) -> None:

@@ -55,8 +55,8 @@ def test_hostile_models_are_rejected_and_sound_models_accepted(kind: str, tmp_pa
 def test_every_hostile_place_of_a_config_is_rejected(
     generation: int, put: Callable[[hostile_configs.Place], None], tmp_path: Path
 ) -> None:
-    """Each place is tested in five sound models."""
-    for seed in range(5):
+    """Each place is tested in two of five sound models."""
+    for seed in sampled(f"sound models for {put.__name__}", range(5), share=3):
         rng, paths = Random(seed), Paths(folder=tmp_path)
         config = sound_configs.model(rng, generation)
         put(

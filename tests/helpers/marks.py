@@ -28,6 +28,9 @@ after the other.
 INSPECTING: Final = pytest.mark.xdist_group("inspected fixtures")
 """Asks for the reports of all fixtures: one worker makes each of them once."""
 
+PARSING: Final = pytest.mark.xdist_group("parsed modules")
+"""Needs the syntax trees of the package: one worker parses each module once."""
+
 EVERY_EXAMPLE: Final = os.environ.get("POLICYTOOL_EXAMPLES") == "all"
 """Whether Hypothesis draws as many examples as a test asks for, as `make test-slow` has it do."""
 

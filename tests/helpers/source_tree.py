@@ -7,7 +7,7 @@ import io
 import tokenize
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -71,6 +71,18 @@ _OF_CLASSES: Final = frozenset({"rules", "rewrites", "troubleshooting", "data"})
 """Packages whose modules are about single classes."""
 
 
+@cache
+def parse(text: str) -> ast.Module:
+    """Return the syntax tree of a module, which tests share."""
+    return ast.parse(text)
+
+
+@cache
+def walk(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module."""
+    return tuple(ast.walk(tree))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceTree:
     """The modules of a checkout's package."""
@@ -80,7 +92,7 @@ class SourceTree:
     @cached_property
     def trees(self) -> Mapping[str, ast.Module]:
         """Each module's syntax tree, by its name below the package; ``__init__`` is the package."""
-        return {name: ast.parse(text) for name, text in self.texts.items()}
+        return {name: parse(text) for name, text in self.texts.items()}
 
     @cached_property
     def texts(self) -> Mapping[str, str]:
@@ -143,7 +155,7 @@ class SourceTree:
             and not isinstance(node, ast.Import | ast.ImportFrom)
             and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
             for tree in self.trees.values()
-            for node in ast.walk(tree)
+            for node in walk(tree)
         )
 
     @cached_property
@@ -177,12 +189,12 @@ class SourceTree:
         return {
             name: frozenset(
                 node.value
-                for node in ast.walk(tree)
+                for node in walk(tree)
                 if isinstance(node, ast.Constant) and isinstance(node.value, str)
             )
             - {
                 statement.value.value
-                for statement in ast.walk(tree)
+                for statement in walk(tree)
                 if isinstance(statement, ast.Expr)
                 and isinstance(statement.value, ast.Constant)
                 and isinstance(statement.value.value, str)
@@ -229,7 +241,7 @@ class SourceTree:
     def _nodes(self, kind: type[_Node]) -> Iterator[_Node]:
         for name, tree in self.trees.items():
             if room(name) not in CHILDREN:
-                yield from (node for node in ast.walk(tree) if isinstance(node, kind))
+                yield from (node for node in walk(tree) if isinstance(node, kind))
 
 
 def room(name: str) -> str:
@@ -239,7 +251,7 @@ def room(name: str) -> str:
 
 def imported_names(tree: ast.Module, module: str) -> Iterator[str]:
     """Yield the names below ``policytool`` that a module imports, relative ones resolved."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         match node:
             case ast.Import(names=names):
                 yield from (
@@ -291,7 +303,7 @@ def is_participle(word: str) -> bool:
 def _code_lines(text: str, tree: ast.Module) -> set[int]:
     skipped = {
         line
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)

@@ -11,6 +11,7 @@ import click
 
 from policytool.cli.main import COMMANDS, cli
 from policytool.rules import RULES
+from tests.helpers.source_tree import parse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,37 +89,21 @@ def workflow_texts() -> Iterator[Text]:
 def message_texts() -> Iterator[Text]:
     """Yield the string literals of the package that have at least two words."""
     for path in sorted((ROOT / "policytool").rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for line, text in _literals(tree):
+        for line, text in _literals(walk(parse(path.read_text(encoding="utf-8")))):
             if re.search(r"\w+ \w+", text):
                 yield f"{path.relative_to(ROOT).as_posix()}:{line}", text
 
 
-def _literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _literals(nodes: tuple[ast.AST, ...]) -> Iterator[tuple[int, str]]:
     """Yield the string literals that are no docstrings; values in f-strings become ``{}``."""
-    hidden = {
-        id(statement.value)
-        for node in ast.walk(tree)
-        if isinstance(body := getattr(node, "body", None), list)
-        for statement in body
-        if isinstance(statement, ast.Expr)
-    }
-    hidden |= {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr)
-        for part in node.values
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            yield (
-                node.lineno,
-                "".join(
-                    str(part.value) if isinstance(part, ast.Constant) else "{}"
-                    for part in node.values
-                ),
-            )
-        elif (
+    hidden = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    joined = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    hidden |= {id(part) for text in joined for part in text.values}
+    for text in joined:
+        parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in text.values)
+        yield text.lineno, "".join(map(str, parts))
+    for node in nodes:
+        if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and id(node) not in hidden

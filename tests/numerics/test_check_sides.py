@@ -18,6 +18,7 @@ from policytool.support.errors import WorkerError
 from tests.conftest import run
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +89,7 @@ JUDGED: Final = (
     ],
     ids=" ".join,
 )
-@pytest.mark.parametrize("model", JUDGED)
+@pytest.mark.parametrize("model", sampled("checked models", JUDGED, share=3))
 def test_check_runs_the_models_that_migrate_writes(
     model: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from policytool.numerics.hand_over import HandOver
 from policytool.support.errors import ModelFileError
 from tests.formats.orbax.test_read import ORBAX, needs_tensorstore
 from tests.helpers.marks import THOROUGH
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from policytool.numerics.hand_over import PrivateCopy
@@ -48,7 +49,9 @@ def take(hand_over: HandOver, path: Path) -> PrivateCopy:
 
 
 @THOROUGH
-@pytest.mark.parametrize("case", ["whole", "devices4", "quantized", "scalars"])
+@pytest.mark.parametrize(
+    "case", sampled("copies", ["whole", "devices4", "quantized", "scalars"], share=2)
+)
 def test_copy_is_what_migrate_writes(case: str, tmp_path: Path, private: Path) -> None:
     """A copy has the bytes that `migrate` writes and the name of the checkpoint, and is removed."""
     migrated = tmp_path / "model.keras"

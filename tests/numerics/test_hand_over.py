@@ -34,10 +34,11 @@ from tests.conftest import (
     tensorflow,
 )
 from tests.helpers.fake_interpreters import NEWEST
-from tests.helpers.marks import SLOW, THOROUGH
+from tests.helpers.marks import PARSING, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES, PACKAGE
 from tests.helpers.places import places, value_at
 from tests.helpers.polyglots import HARMLESS_H5, hdf5_at, hostile_archive
+from tests.helpers.source_tree import parse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -434,13 +435,14 @@ def test_a_path_is_no_part_of_a_job() -> None:
         encoded_job({"job": "predict", "model": MIXED_H5})
 
 
+@PARSING
 @THOROUGH
 def test_only_one_module_creates_copies() -> None:
     """Only one module of the package creates copies."""
     makers = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in walk(parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and (getattr(node.func, "id", None) or getattr(node.func, "attr", None)) == "PrivateCopy"
     }

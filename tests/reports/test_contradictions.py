@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
 
 TARGETS: Final = ("keras3", "keras3.3", "tf2.15", "tf2.4", "tfjs")
-PARTS: Final = 12
+PARTS: Final = 4
 """Tests that share the fixtures, so that a failure of one leaves the others."""
 
 WORDS: Final = {
@@ -262,7 +262,7 @@ def check_file(found: Input) -> None:
 def test_reports_of_fixtures_agree(part: int) -> None:
     """Text, Markdown and JSON of inspect, audit and migrate, for a sample of the fixtures."""
     every = discovery.inputs([str(FIXTURES)])
-    for found in sampled("contradictions of reports", every, share=12)[part::PARTS]:
+    for found in sampled("contradictions of reports", every, share=36)[part::PARTS]:
         check_file(found)
 
 
@@ -285,7 +285,7 @@ def test_release_that_predicted_with_the_result_loads_the_result() -> None:
 
 
 @THOROUGH
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", sampled("contradictions of random models", range(24), share=4))
 def test_reports_of_random_models_agree(seed: int, tmp_path: Path) -> None:
     """Models have any classes and arguments that releases of both libraries write."""
     config = sound_configs.model(Random(seed), (2, 3)[seed % 2])  # noqa: S311  # no secret

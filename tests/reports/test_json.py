@@ -62,7 +62,7 @@ def test_fixtures_give_reports_of_the_schema(release: str) -> None:
             for name in _files()
             if name.startswith(f"{release}/") and not name.endswith("graph_model/model.json")
         ),
-        share=5,
+        share=10,
     )
     assert names
     for name in names:

@@ -140,7 +140,7 @@ def test_changed_texts_keep_bytes_outside_ascii(
 def test_texts_of_every_release_keep_the_string_type(release: str, tmp_path: Path) -> None:
     """Both texts of a compiled model keep their type, for a sample of each release's files."""
     files = sorted((FIXTURES / release).glob("*.h5"))
-    for path in sampled(f"texts of {release}", files, share=5):
+    for path in sampled(f"texts of {release}", files, share=10):
         document = document_of(path)
         edited = dtype_edit(document)
         if edited is None:

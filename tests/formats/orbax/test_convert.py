@@ -17,6 +17,7 @@ from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.formats.orbax.test_read import ORBAX, needs_tensorstore
 from tests.helpers.marks import THOROUGH
+from tests.helpers.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ def stored_bytes(path: Path) -> Mapping[tuple[object, ...], int]:
 
 
 @THOROUGH
-@pytest.mark.parametrize("case", CONVERTED)
+@pytest.mark.parametrize("case", sampled("converted checkpoints", CONVERTED, share=2))
 def test_values_are_unchanged(case: str, tmp_path: Path) -> None:
     """All variables are byte-identical, also those of the optimizer, and `diff` says so."""
     output = tmp_path / "model.keras"

@@ -36,7 +36,7 @@ def _models(release: str) -> tuple[Path, ...]:
         for path in sampled(
             f"rewritten {suffix} of {release}",
             sorted((FIXTURES / release).glob(suffix)),
-            share=5,
+            share=10,
         )
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from tests.helpers.marks import THOROUGH
+from tests.helpers.marks import PARSING, THOROUGH
+from tests.helpers.source_tree import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -161,12 +162,13 @@ def modules() -> Mapping[str, ast.Module]:
         for file in sorted(PACKAGE.rglob("*.py"))
     }
     return {
-        ".".join(parts): ast.parse(file.read_text(encoding="utf-8"))
+        ".".join(parts): parse(file.read_text(encoding="utf-8"))
         for parts, file in files.items()
         if parts[0] != CHILD
     }
 
 
+@PARSING
 @THOROUGH
 def test_files_are_opened_in_one_place() -> None:
     """Every other call that opens a file is on the list, and each of the list is still made."""

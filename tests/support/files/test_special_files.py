@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ import pytest
 from tests.conftest import MIXED_H5, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES
+from tests.helpers.sampling import sampled
 from tests.helpers.special_files import KINDS, make_endless, run_bounded
 
 if TYPE_CHECKING:
@@ -82,8 +84,10 @@ def test_no_special_file_is_a_model(kind: str, tmp_path: Path) -> None:
         assert f"error: {name}: a {kind}, not a regular file" in ended.err
 
 
-@pytest.mark.parametrize("command", ["inspect", "audit"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    sampled("special files", itertools.product(["inspect", "audit"], KINDS), share=3),
+)
 def test_special_file_in_a_model_is_reported(kind: str, command: str, tmp_path: Path) -> None:
     """A model in a directory is reported too, because its other files show that it is a model."""
     for number, member in enumerate(MEMBERS):

@@ -32,6 +32,7 @@ from tests.conftest import (
 )
 from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import ROOT
+from tests.helpers.sampling import sampled
 from tests.helpers.special_files import WAITING
 from tests.numerics.test_workers import is_gone
 
@@ -97,7 +98,7 @@ def meddling(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     return meddle
 
 
-@pytest.mark.parametrize("jobs", [2, 3, 50])
+@pytest.mark.parametrize("jobs", sampled("numbers of jobs", [2, 3, 50], share=3))
 def test_results_come_in_the_order_of_the_inputs(models: Path, jobs: int) -> None:
     """The same ones as in one process, however many read them."""
     inputs = every(models)
