@@ -248,6 +248,7 @@ def _custom_objects(
     if missing and not trust:
         path = loaded.document.path
         shown = f"policytool migrate {path} --target {keras.loader} --preview shows its code"
+        shown += ", if policytool can read it"
         has_lambdas = any(site.class_name == LAMBDA for site in loaded.sites)
         raise ModelFileError(
             path,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policytool.commands import migration_preview
 from policytool.commands.batch.isolation import failure_from
-from policytool.commands.destinations import Destination, touched_paths
+from policytool.commands.destinations import Destination, target_of, touched_paths
 from policytool.commands.inspect import Failure, failure_of
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
@@ -75,6 +75,9 @@ class Migration(Struct, frozen=True, kw_only=True):
     status: Status
     source: AnyPath
     target: AnyPath | None = None
+    unwritten: AnyPath | None = None
+    """The output that the user named and that is not written, because nothing changes."""
+
     written: Written | None = None
     counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
     parts: Mapping[str, Json] = field(default_factory=dict)
@@ -229,6 +232,13 @@ class Work(Struct, frozen=True, kw_only=True):
     """Why predictions are not compared, although that is the default; None otherwise."""
 
 
+def _named_output(work: Work, destination: Destination, *, several: bool) -> AnyPath | None:
+    """Return the output that ``-o`` names; None without ``-o``."""
+    if destination.output is None or destination.is_private:
+        return None
+    return target_of(work.source, work.plan.suffix, destination, several=several)
+
+
 def apply_plan(work: Work, destination: Destination, *, several: bool = False) -> Migration:
     """
     Apply a plan, unless it is empty or blocked, or ``--preview`` is set, and return the outcome.
@@ -247,7 +257,7 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
         else (),
     )
     if plan.is_empty:
-        return migration
+        return replace(migration, unwritten=_named_output(work, destination, several=several))
     if run is not None and not plan.refusals and (plan.retrace or run.tools.verify):
         distrusted = run.refusal()
         plan = replace(plan, refusals=(distrusted,)) if distrusted is not None else plan

@@ -250,14 +250,19 @@ def _fallback_advice(case: RuleInput, cause: Cause, loader: str) -> str:
     if case.loaded is None:
         call = layer_call(case.model.signatures) if family_of(loader) == KERAS3 else None
         if call is not None:
-            package = "install tf_keras, and " if needs_tf_keras(case.model.observations) else ""
-            return f"{package}use it as a layer: {call}"
+            return f"{_package_words(case, loader)}use it as a layer: {call}"
         advice = _WITHOUT_CONFIG.get(case.document.format, rebuild)
-        return f"{advice}{_releases_with_ops(case, loader)}"
+        return f"{_package_words(case, loader)}{advice}{_releases_with_ops(case, loader)}"
     # a policy does not help if the release also lacks a class
     if cause.kind in _OBSTACLE_ADVICE and not fixes.lacks_class(case, loader):
         return _OBSTACLE_ADVICE[cause.kind]
     return f"if you trust its author, {rebuild}" if _runs_code(case) else rebuild
+
+
+def _package_words(case: RuleInput, loader: str) -> str:
+    """Return which package loads a SavedModel in the TensorFlow of Keras 3, before the advice."""
+    needs = family_of(loader) == KERAS3 and needs_tf_keras(case.model.observations)
+    return "install tf_keras, and " if needs else ""
 
 
 def _releases_with_ops(case: RuleInput, loader: str) -> str:
@@ -467,7 +472,9 @@ def newest_keras_fails(case: RuleInput, options: AuditOptions) -> Iterator[Findi
         f"{_cause_layers(first)}{further_words}",
         severity=Severity.NOTE if is_served else None,
         remedy=_edit_remedy(case, verdict),
-        advice=_WITHOUT_CONFIG["savedmodel"] if is_served else None,
+        advice=_package_words(case, verdict.loader) + _WITHOUT_CONFIG["savedmodel"]
+        if is_served
+        else None,
     )
 
 

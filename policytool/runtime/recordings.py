@@ -34,7 +34,7 @@ from .engine.value_records import ValueRecord, weights_sum
 from .feeding import given_arrays
 from .feeding.inputs import feed_model, feed_signature, forget_states
 from .feeding.reached_layers import last_activations
-from .graphs.graph_check import load_root, named_signatures
+from .graphs.graph_check import load_root, named_inputs, named_signatures
 from .graphs.lite import LITE, lite_signature
 from .library import Refused, refusing, refusing_calls
 from .tensors import dtype_name, has_rank, is_floating, item_bytes, tensor_shape, to_array
@@ -85,8 +85,7 @@ class _Recording:
             self.library = sides.library(self.job["candidate"]["family"])
             self.root = load_root(self.tf, self.job["candidate"]["path"], None)
             self.model = None
-            self.call = self._signature()
-            self.fed = feed_signature(self.library, self.call, self.root, self.job["inputs"])
+            self._choose_signature()
         elif self.job["candidate"]["how"] == LITE:
             self.library = sides.library(self.job["candidate"]["family"])
             self.model = None
@@ -123,12 +122,33 @@ class _Recording:
             "compared": [] if reference is None else self._compared(reference, outputs, batches),
         }
 
-    def _signature(self) -> Any:
+    def _choose_signature(self) -> None:
+        """
+        Choose the signature: the default one, else the first that accepts the inputs, as a check
+        does. Those with the names of recorded inputs come first.
+        """
         signatures = named_signatures(self.tf, self.root)
-        if len(signatures) > 1 and SIGNATURE not in signatures:
-            text = "has no signature {}; available signatures: {}"
-            raise Refused("no-signature", text.format(SIGNATURE, ", ".join(sorted(signatures))))
-        return signatures.get(SIGNATURE) or next(iter(signatures.values()))
+        names = [SIGNATURE] if SIGNATURE in signatures else sorted(signatures)
+        recorded = {entry["name"] for entry in self.job["inputs"].get("like") or ()}
+        names.sort(
+            key=lambda name: {entry for entry, _ in named_inputs(signatures[name])} != recorded
+        )
+        reasons = []
+        for name in names:
+            self.call = signatures[name]
+            try:
+                self.fed = feed_signature(self.library, self.call, self.root, self.job["inputs"])
+            except Refused as error:
+                if not names[1:]:
+                    raise
+                reasons.append("signature {}: {}".format(name, error))
+                continue
+            if names[1:]:
+                others = ", ".join(sorted({*names} - {name}))
+                text = "signature {} is compared, and not {}".format(name, others)
+                self.fed.report["notes"].append(text)
+            return
+        raise Refused("no-signature", "no signature accepts the inputs: " + "; ".join(reasons))
 
     def _call(self, inputs: Any) -> Any:
         """Return the outputs of the model, or of its signature, for a batch."""

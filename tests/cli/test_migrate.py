@@ -87,6 +87,7 @@ def test_second_migration_changes_nothing(model: Path, place: Path) -> None:
         again = run("migrate", place / "first.h5", *options, "-o", place / "second.h5")
         assert again.code == 0
         assert "unchanged" in again.out
+        assert "second.h5 was not written; use " in " ".join(again.out.split())
         assert not (place / "second.h5").exists()
 
 

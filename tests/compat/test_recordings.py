@@ -328,6 +328,38 @@ def test_a_graph_is_compared_by_its_outputs(runs: Runs) -> None:
     assert runs.run(model, against=file).is_equal
 
 
+_NAMED_SIGNATURES: Final = """
+import sys, tensorflow as tf
+module = tf.Module()
+module.w = tf.Variable([[1.0, -2.0], [0.5, 3.0]])
+spec = tf.TensorSpec([None, 2], tf.float32, name="x")
+scale = tf.TensorSpec([], tf.float32, name="scale")
+module.score = tf.function(lambda x: {"score": x @ module.w}, input_signature=[spec])
+module.both = tf.function(
+    lambda scale, x: {"scaled": scale * (x @ module.w)}, input_signature=[scale, spec]
+)
+tf.saved_model.save(module, sys.argv[1], {"score": module.score, "both": module.both})
+"""
+
+
+def test_a_graph_without_default_signature_runs_one_that_accepts_the_inputs(
+    runs: Runs, compat_python: Path, tmp_path: Path
+) -> None:
+    """Both the recording and the comparison use it, and say so."""
+    model = tmp_path / "module"
+    run_script(compat_python, "-c", _NAMED_SIGNATURES, model)
+    np.savez(tmp_path / "x.npz", x=np.ones((16, 2), "float32"))
+    file = tmp_path / "run.h5"
+    runs.run(model, record=file, inputs=tmp_path / "x.npz")
+    result = runs.run(model, against=file)
+    assert result.is_equal
+    assert [output.name for output in result.runs[0].outputs] == ["score"]
+    assert result.runs[0].inputs.notes == ("signature score is compared, and not both",)
+    np.savez(tmp_path / "y.npz", y=np.ones((16, 2)), z=np.ones((16, 2)))
+    with pytest.raises(WorkerError, match=r"no signature accepts the inputs: signature both: "):
+        runs.run(model, record=tmp_path / "other.h5", inputs=tmp_path / "y.npz")
+
+
 PLANTED: Final = fixture_script("writer.run_cases").PLANTED
 SAMPLE: Final = sampled("planted differences", range(len(PLANTED)), share=8)
 

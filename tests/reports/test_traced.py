@@ -73,12 +73,13 @@ def test_ops_are_grouped_by_list_and_sorted_by_count() -> None:
         op("MatMul", "float32", 9, "allow"),
     )
     assert inspection.ops_words(ops) == (
-        "9 MatMul in float32, 2 MatMul in float16 (AMP allow list); 7 Op7 in float32, 6 Op6 in "
-        "float32, 5 Op5 in float32, 4 Op4 in float32, 6 others (AMP clear list)"
+        "9 MatMul in float32, 2 MatMul in float16 (mixed precision: 16 bits); 7 Op7 in "
+        "float32, 6 Op6 in float32, 5 Op5 in float32, 4 Op4 in float32, 6 others (mixed precision: "
+        "16 bits between ops in 16 bits)"
     )
     assert (
         inspection.ops_words((op("Odd", "float32", 1, None),))
-        == "1 Odd in float32 (in no AMP list)"
+        == "1 Odd in float32 (mixed precision: unknown op, stays as it is)"
     )
     assert inspection.ops_words(()) == ""
 

@@ -199,6 +199,14 @@ def test_arrays_that_do_not_fit_are_rejected(
     )
 
 
+def test_an_array_with_another_name_is_named(tmp_path: Path) -> None:
+    """A single array is used for a single input, and an error says that it is another array."""
+    np.savez(tmp_path / "x.npz", feat=np.ones((64, 30)))
+    assert refusal(tmp_path / "x.npz", Slot("examples", [None], "string")) == (
+        "input examples expects the shape (any), but feat, the only array of the file, has (64, 30)"
+    )
+
+
 @pytest.mark.parametrize("ids", [[0, 5], [-1, 4], [0.0, np.nan]])
 def test_ids_out_of_range_are_rejected(tmp_path: Path, ids: list[float]) -> None:
     """Ids out of range are an error, because a GPU would silently return zeros for them."""

@@ -313,6 +313,9 @@ class KindAnswer(Struct, frozen=True, kw_only=True):
     """
 
     samples: int
+    predictions: int
+    """The number of predictions in these samples; several for each token or pixel of a sample."""
+
     why: Open | None = None
     needed: int | None = None
     """The number of samples that would show that it is safe, if more samples are like these."""

@@ -399,6 +399,10 @@ def _kind_answers(kind: OutputKind, changes: OutputChanges, most: float) -> list
         return _probability_answers(changes, most)
     shares = _SHARES_OF[kind](changes) if kind in _SHARES_OF else None
     kind_answers = _share_answers(kind, shares, most)
+    if kind in {OutputKind.CLASSES, OutputKind.VALUES}:
+        kind_answers = [
+            replace(kind_answer, predictions=changes.rows) for kind_answer in kind_answers
+        ]
     if kind is OutputKind.CLASSES:
         return [_with_confidence(kind_answer, changes) for kind_answer in kind_answers]
     is_number = kind in {OutputKind.EMBEDDING, OutputKind.REGRESSION}
@@ -436,7 +440,9 @@ def _answer_change(
     is_safe = change.upper <= max_change and samples >= min_samples
     if is_safe or is_unsafe:
         answer = Answer.SAFE if is_safe else Answer.NOT_SAFE
-        return KindAnswer(kind=kind, answer=answer, change=change, samples=samples)
+        return KindAnswer(
+            kind=kind, answer=answer, change=change, samples=samples, predictions=samples
+        )
     needed = (
         samples_needed(samples, lambda times: change_of(times).upper, max_change)
         if change.value <= max_change
@@ -449,6 +455,7 @@ def _answer_change(
         answer=Answer.UNDECIDED,
         change=change,
         samples=samples,
+        predictions=samples,
         why=Open.FEW if needed is not None else Open.BETWEEN,
         needed=max(needed, min_samples) if needed is not None else None,
         limit=max_change if needed is None else None,
@@ -471,6 +478,7 @@ def _with_confidence(kind_answer: KindAnswer, changes: OutputChanges) -> KindAns
         answer=Answer.UNDECIDED,
         change=Bounds(changes.class_error / changes.rows, 0.0, math.inf),
         samples=kind_answer.samples,
+        predictions=kind_answer.predictions,
         why=Open.BETWEEN,
     )
 

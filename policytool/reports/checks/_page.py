@@ -448,6 +448,8 @@ def _blocks(checks: Checks, check: Check, view: View) -> Iterator[Block]:
         yield Verdict.whole(text=headline(check), tone=Tone.GOOD)
         run_texts = (fact for run in check.runs for fact in run_facts(run) if fact[0] != "layers")
         yield _facts([*side_facts(check), *run_texts])
+        if notes := tuple(note for run in check.runs for note in run.inputs.notes):
+            yield Notes(texts=notes)
         return
     everything = checks.everything
     has_several_runs = len(check.runs) > 1

@@ -68,7 +68,7 @@ def _words(options: Options) -> Iterator[str]:
 WORDS: Final = {Answer.SAFE: "Safe", Answer.NOT_SAFE: "Not safe", Answer.UNDECIDED: "Undecided"}
 _COUNTED: Final = {
     OutputKind.CLASSES: ("class changes", "predictions change class"),
-    OutputKind.BINARY: ("yes/no prediction changes", "yes/no predictions change"),
+    OutputKind.BINARY: ("yes/no prediction changes", "rows get another yes/no prediction"),
     OutputKind.EMBEDDING: ("nearest neighbor changes", "nearest neighbors change"),
     OutputKind.VALUES: ("prediction changes", "predictions change"),
 }
@@ -257,10 +257,11 @@ def _kind_words(result: KindAnswer, answer: Answer) -> str:
     elif not change.value:
         text = f"no {counted[0]}"
     else:
-        share_words = (
-            "" if answer is Answer.SAFE else f"{result.samples:,} "
-        )  # which the sentence names already
-        text = f"{_share(change.value)} of {share_words}{counted[1]}"
+        has_several = result.predictions != result.samples
+        names_rows = answer is not Answer.SAFE  # the sentence of a safe answer names them already
+        count_words = f"{result.predictions:,} " if has_several or names_rows else ""
+        text = f"{_share(change.value)} of {count_words}{counted[1]}"
+        text += f" in {many(result.samples, 'row')}" if has_several and names_rows else ""
     if answer is Answer.NOT_SAFE:
         return f"{text} (at least {_share(change.lower)}, {CONFIDENCE})"
     if answer is Answer.SAFE:

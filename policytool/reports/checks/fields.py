@@ -436,6 +436,7 @@ _KIND_ANSWER: Final[Record[KindAnswer]] = Record(
             "probability, with its bounds at 95% confidence.",
         ),
         Field("samples", COUNT),
+        Field("predictions", COUNT, "The predictions in the samples, such as one for each token."),
         Field("why", WHY),
         Field(
             "needed",

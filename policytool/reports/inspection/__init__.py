@@ -90,8 +90,19 @@ What is looked for on both sides; float32 proves nothing, because a mixed model 
 and its sums in it anyway.
 """
 
-_LISTS: Final = ("allow", "infer", "deny", "clear", None)
-"""Automatic mixed precision's lists, those first that move a model to 16 bits."""
+_LISTS: Final[Mapping[str | None, str]] = {
+    "allow": "16 bits",
+    "infer": "16 bits after ops in 16 bits",
+    "deny": "stays as it is",
+    "clear": "16 bits between ops in 16 bits",
+    None: "unknown op, stays as it is",
+}
+"""
+The effect of each list of automatic mixed precision on its ops, those first that move a model to 16
+bits.
+
+Source: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h.
+"""
 
 _KINDS: Final = 4
 """Kinds of ops named of each list, the commonest first; a header is read, not searched."""
@@ -172,13 +183,13 @@ def contradictions(model: Model) -> list[str]:
 
 def ops_words(ops: Sequence[TracedOp]) -> str:
     """
-    Return ops by their list of automatic mixed precision (AMP): ``12 MatMul in float32, 3 Conv2D
-    in float32 (AMP allow list); 1 Softmax in float32 (AMP deny list)``.
+    Return ops by the effect of TensorFlow's automatic mixed precision: ``12 MatMul in float32,
+    3 Conv2D in float32 (mixed precision: 16 bits)``.
     """
-    grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
+    grouped = ((words, [op for op in ops if op.amp == amp]) for amp, words in _LISTS.items())
     return "; ".join(
-        f"{_kinds(listed_ops)} ({f'AMP {amp} list' if amp else 'in no AMP list'})"
-        for amp, listed_ops in grouped
+        f"{_kinds(listed_ops)} (mixed precision: {words})"
+        for words, listed_ops in grouped
         if listed_ops
     )
 
@@ -396,9 +407,10 @@ def _serving(model: Model) -> Sentence | None:
         if every_layer
         else "TF Serving and tf.saved_model.load"
     )
+    has_layers = any(signature.runs_as_layer for signature in running)
+    loaders = f"tf.saved_model.load {'and TFSMLayer need' if has_layers else 'needs'}"
     package = (
-        "; in TF 2.16 and later, tf.saved_model.load and TFSMLayer need the package tf_keras "
-        "for its optimizer"
+        f"; in TF 2.16 and later, {loaders} the package tf_keras for its optimizer"
         if needs_tf_keras(model.observations)
         else ""
     )
@@ -588,7 +600,7 @@ def attention(model: Model) -> list[str]:
     sentences = contradictions(model)
     deprecated = sum(layer.deprecated and layer.source is Source.DECLARED for layer in model.layers)
     if deprecated:
-        layers = f"{deprecated} layer{'s have' if deprecated != 1 else ' has'}"
+        layers = f"{deprecated} layer{'s store' if deprecated != 1 else ' stores'}"
         sentences.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read")
     scaled = sum(
         layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default

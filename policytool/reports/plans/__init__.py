@@ -426,6 +426,9 @@ def _verdict(migration: Migration, *, names_changes: bool = True) -> Verdict:
                 if plan.kept
                 else "nothing to change"
             )
+            if migration.unwritten is not None:
+                output = display_path(migration.unwritten)
+                reason += f", so {output} was not written; use {plan.path} instead"
             text = f"unchanged; {reason}{_newest_failure(migration)}"
             return Verdict.whole(subject=plan.path, text=text, tone=Tone.PLAIN)
         case Status.SKIPPED:

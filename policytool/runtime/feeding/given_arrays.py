@@ -248,8 +248,11 @@ def read_arrays(
     :raises Refused: if the file cannot be read, is larger than the memory, or contains other arrays
         than the model expects.
     """
-    arrays = with_names(arrays_of(path), [slot.name for slot in slots])
-    return fitted_arrays(arrays, slots, recipes, Source(path, CODE, "the file"))
+    arrays, names = arrays_of(path), [slot.name for slot in slots]
+    short = "the file"
+    if len(arrays) == len(names) == 1 and not set(arrays) & {"", _UNNAMED.format(0), *names}:
+        short = "{}, the only array of the file,".format(*arrays)
+    return fitted_arrays(with_names(arrays, names), slots, recipes, Source(path, CODE, short))
 
 
 def with_names(arrays: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -55,6 +55,20 @@ def answer(one: Any, other: Any, kind: OutputKind) -> tuple[Answer, Open | None]
     return result.answer, result.why
 
 
+def test_shares_name_predictions_and_rows() -> None:
+    """A row may have several predictions; of several labels, a row changes if any does."""
+    one = np.eye(2)[(np.arange(64)[:, None] + np.arange(32)) % 2]
+    other = one.copy()
+    other[:11, 0] = other[:11, 0, ::-1]
+    counted = {
+        OutputKind.CLASSES: "0.537% of 2,048 predictions change class in 64 rows (",
+        OutputKind.BINARY: "17.2% of 64 rows get another yes/no prediction (",
+    }
+    for kind, words in counted.items():
+        result = safety.answer_output("y", changes(one, other), (frozenset({kind}),))
+        assert answer_reason(result, "").startswith(words)
+
+
 @pytest.mark.parametrize(
     ("changed", "rows", "expected"),
     [

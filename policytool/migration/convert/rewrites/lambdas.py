@@ -124,12 +124,18 @@ def named_lambdas(root: Unit, context: ConversionContext) -> Unit:
     changed = map_layers(root, change)
     if functions:
         items = ", ".join(f'"{name}": {source}' for name, source in functions.items())
+        is_shown = any(source not in {name, "..."} for name, source in functions.items())
+        advice = "review this code of the file, or write your own" if is_shown else "write them"
+        missing = (
+            "; replace ... with code, which the report cannot show"
+            if "..." in functions.values()
+            else ""
+        )
         context.log.caution(
             CUSTOM_CODE,
             None,
-            "to load the result, pass the functions of its Lambda layers; review this code of the "
-            f"file, or write your own: load_model(FILE, custom_objects={{{items}}})"
-            f"{'; ... is code to write' if '...' in functions.values() else ''}",
+            f"to load the result, pass the functions of its Lambda layers; {advice}: "
+            f"load_model(FILE, custom_objects={{{items}}}){missing}",
         )
     return changed
 

@@ -477,9 +477,12 @@ def _note_halves(unit: Unit, context: ConversionContext) -> None:
 def _note_short_vectors(unit: Unit, context: ConversionContext) -> None:
     """
     Log a note for layers that normalize vectors: in Keras 2 the squared length is at least 1e-12
-    (``tf.math.l2_normalize``), in Keras 3 the length is (``normalize`` in numerical_utils.py).
+    (``tf.math.l2_normalize``), in Keras 3 the length is (``normalize`` in numerical_utils.py). In
+    float16, both limits are 0, and both return NaN and infinity (TF 2.12 and Keras 3.15).
     """
-    if unit.class_name == "UnitNormalization" and not unit.custom:
+    policy = unit.config.get("dtype")
+    is_half = isinstance(policy, Policy) and policy.compute_dtype == "float16"
+    if unit.class_name == "UnitNormalization" and not unit.custom and not is_half:
         context.log.note(
             "short-vectors",
             unit,
