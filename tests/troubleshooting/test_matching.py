@@ -270,6 +270,11 @@ def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> No
         ("model_from_json('net.json')\nUnknown layer: A", "migrate net.json --target keras3"),
         ("I'm at 'net.keras'\nUnknown layer: A", "migrate net.keras --target keras3"),
         ("load_model(r'net.keras')\nUnknown layer: A", "migrate net.keras --target keras3"),
+        (
+            "File not found: filepath=a/net.keras. Please ensure the file is an accessible `.keras`"
+            " zip file.",
+            "migrate a/net.keras --target keras3",
+        ),
     ],
 )
 def test_commands_name_the_model_and_the_release_of_the_text(text: str, command: str) -> None:
@@ -321,6 +326,10 @@ def test_recorded_traceback_shows_no_release_of_another_library() -> None:
     assert sum(map(bool, shown.values())) >= 100
 
 
+REJECTS: Final = (
+    '  File "/v/keras/src/models/functional.py", line 9, in from_config\n'
+    "TypeError: {}.__init__() got an unexpected keyword argument 'trainable'"
+)
 LAYER_FRAME: Final = '  File "/v/tensorflow/python/keras/engine/base_layer.py", line 2268, in '
 POLICY_NAME: Final = "TypeError: Cannot convert value 'mixed_float16' to a TensorFlow DType."
 
@@ -337,6 +346,9 @@ POLICY_NAME: Final = "TypeError: Cannot convert value 'mixed_float16' to a Tenso
         (f"{LAYER_FRAME}cast\n{POLICY_NAME}", ["policy-as-dtype"]),
         ("AttributeError: '_UserObject' object has no attribute 'add_slot'", ["add-slot"]),
         ("AttributeError: '_UserObject' object has no attribute 'fit'", ["user-object"]),
+        (REJECTS.format("SpatialDropout1D"), ["newer-argument"]),
+        (REJECTS.format("MyDropout"), ["config-arguments"]),
+        ("keras.src/x.py\nValueError: Invalid dtype: str192", []),
     ],
 )
 def test_similar_messages_have_different_causes(text: str, expected: list[str]) -> None:
