@@ -271,8 +271,7 @@ def test_the_release_of_a_traceback_is_the_target(frame: str, target: str) -> No
         ("I'm at 'net.keras'\nUnknown layer: A", "migrate net.keras --target keras3"),
         ("load_model(r'net.keras')\nUnknown layer: A", "migrate net.keras --target keras3"),
         (
-            "File not found: filepath=a/net.keras. Please ensure the file is an accessible `.keras`"
-            " zip file.",
+            "filepath=a/net.keras. Please ensure the file is an accessible `.keras` zip file",
             "migrate a/net.keras --target keras3",
         ),
     ],
