@@ -151,6 +151,9 @@ def test_a_message_broken_by_a_terminal_is_found(entry: Any) -> None:
         "how to use custom loss function in keras",
         "Saved model and weights at epoch 10, val_accuracy improved from 0.90 to 0.92",
         "I can't open the tensorboard page in colab",
+        "how to load a csv file into keras model for training",
+        "How do I load a model on the GPU in keras",
+        "Is there a way to freeze layers of a loaded keras model",
     ],
 )
 def test_unrelated_texts_match_nothing(text: str) -> None:
